@@ -1,0 +1,111 @@
+"""The two parser interfaces. Parsers are plain Python: they import neither MLX nor the web stack."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from .events import Chunk, ReasoningEvent, ToolEvent
+
+E = TypeVar("E")
+
+
+class Tokenizer(Protocol):
+    """What parsers and pipelines may ask of a tokenizer. Every method may be called from any thread."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, added tokens included."""
+        ...
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the token ids of ``text``; markers of special tokens in it become those tokens."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of ``token_ids``, special tokens included."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """Return the bytes one token adds to a text, or None if that depends on its neighbours."""
+        ...
+
+    def special_token(self, token_id: int) -> str | None:
+        """Return the text of a special token, or None for an ordinary one."""
+        ...
+
+    def token_id(self, token: str) -> int | None:
+        """Return the id of the token whose text is exactly ``token``, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the client declared. ``parameters`` is a JSON Schema object."""
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ParserContext:
+    """What a parser learns when a completion starts.
+
+    ``tools`` are those the model was offered (none if the client forbade calls). ``thinking_open`` says that the
+    rendered prompt ends inside a reasoning block, ``thinking_off`` that it ends with a closed, empty one.
+    """
+
+    tokenizer: Tokenizer | None = None
+    tools: Sequence[Tool] = ()
+    thinking_open: bool = False
+    thinking_off: bool = False
+
+    def declares(self, name: str) -> bool:
+        """Return whether the client declared a tool called ``name``."""
+        return any(tool.name == name for tool in self.tools)
+
+
+class StreamParser(ABC, Generic[E]):
+    """One completion, fed in pieces, on the event-loop thread. A new instance serves each completion.
+
+    Wherever the text is cut, the joined events must be the same. ``feed`` and ``finish`` mutate the parser and must
+    not raise on any input.
+    """
+
+    special_tokens: ClassVar[tuple[str, ...]] = ()
+    """Special tokens whose text this parser must see; the detokenizer drops all others."""
+
+    def __init__(self, context: ParserContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def feed(self, chunk: Chunk) -> Iterable[E]:
+        """Take the next chunk and return the events that are now certain."""
+
+    @abstractmethod
+    def finish(self) -> Iterable[E]:
+        """Return the events for whatever was held back. Called once, after the last ``feed``."""
+
+    def parse(self, text: str) -> Iterator[E]:
+        """Parse a whole completion: the streaming path, fed once."""
+        yield from self.feed(Chunk(text))
+        yield from self.finish()
+
+
+class ReasoningParser(StreamParser[ReasoningEvent]):
+    """Splits a completion into thinking and answer. Runs before the tool parser, which sees the answer only.
+
+    ``start`` and ``end`` are the markers around the thinking; the text pipeline uses them to see whether a rendered
+    prompt left the block open.
+    """
+
+    start: ClassVar[str] = ""
+    end: ClassVar[str] = ""
+
+
+class ToolParser(StreamParser[ToolEvent]):
+    """Splits an answer into text and tool calls."""

@@ -1,0 +1,89 @@
+"""Protocol front-ends: how clients of one wire protocol reach the engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from .errors import RequestError
+from .messages import GenerateRequest, ModelInfo, Output, RenderedPrompt
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from starlette.responses import Response
+
+
+class OutputStream(Protocol):
+    """The outputs of one request, in order. Iterate once, and always close: closing early aborts the request."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the rendered prompt."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Output]]:
+        """Iterate over what each engine step added; raises RequestError if the request fails midway."""
+        ...
+
+    async def aclose(self) -> None:
+        """Abort whatever still runs and free it. Safe to call at any time, more than once."""
+        ...
+
+
+class EngineClient(Protocol):
+    """What a front-end may ask of the engines. Event-loop thread only."""
+
+    def models(self) -> Sequence[ModelInfo]:
+        """Return the served models, the default one first."""
+        ...
+
+    def model(self, name: str) -> ModelInfo:
+        """Return the model served under ``name`` (or an alias, or "default"). Raises NotFound."""
+        ...
+
+    async def generate(self, request: GenerateRequest) -> OutputStream:
+        """Check, render and queue a request.
+
+        Raises RequestError (bad input, unknown model, full queue) before anything is generated, so that a front-end
+        can still choose the status.
+        """
+        ...
+
+    async def render(self, request: GenerateRequest) -> RenderedPrompt:
+        """Render the prompt that ``generate`` would use, without generating. Raises as ``generate`` does."""
+        ...
+
+    def health(self) -> Mapping[str, Any]:
+        """Return a JSON object with ``status`` ("ok" or "error") and one entry for each model under ``models``."""
+        ...
+
+
+class ProtocolFrontend(ABC):
+    """Speaks one wire protocol. Made once per server, on the event-loop thread, after the models are known."""
+
+    paths: ClassVar[tuple[str, ...]] = ()
+    """Path prefixes whose errors (unknown route, wrong method, bad key) are rendered by this front-end."""
+
+    def __init__(self, engine: EngineClient, settings: Settings) -> None:
+        self.engine = engine
+        self.settings = settings
+
+    @abstractmethod
+    def router(self) -> APIRouter:
+        """Return the routes. Called once."""
+
+    @abstractmethod
+    def render_error(self, error: RequestError) -> Response:
+        """Return ``error`` in the protocol's own shape and status."""
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Return a context that is entered when the server starts and left when it stops."""
+        return _nothing()
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncIterator[None]:
+    yield

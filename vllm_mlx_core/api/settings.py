@@ -1,0 +1,58 @@
+"""What the operator asked for. Made once from the command line, then read everywhere and changed nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .messages import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """How an engine schedules. Token counts are per model."""
+
+    max_num_seqs: int = 256
+    """Most sequences that decode together."""
+    max_queue: int = 1024
+    """Most sequences that wait; more are refused with 503."""
+    max_num_batched_tokens: int = 2048
+    """Most tokens that one step reads, decode and prefill together."""
+    max_model_len: int | None = None
+    """Context limit; None: the checkpoint's."""
+    self_test: bool = True
+    """Compare batched with solo output at load, and serve in the mode that is right."""
+    cache: str | None = None
+    """``NAME[:k=v,…]`` of the cache policy; None leaves it to ``vllm_mlx_choose_cache``."""
+    cache_memory_bytes: int | None = None
+    """Budget of the prefix cache; None: a fifth of the machine's memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One server's settings."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: Sequence[str] = field(default=(), repr=False)
+    timeout_s: float = 300.0
+    """Longest a request may take, queue and generation together."""
+    drain_timeout_s: float = 30.0
+    """How long running requests may finish after SIGTERM."""
+    max_body_bytes: int = 64 * 1024 * 1024
+    max_request_tokens: int | None = None
+    """Largest ``max_tokens`` a client may ask for; None: the context length."""
+    max_completions: int = 128
+    """Largest ``n`` a client may ask for."""
+    served_model_name: str | None = None
+    tool_parser: str | None = None
+    """``--tool-call-parser``: a name, "none", or None to choose."""
+    reasoning_parser: str | None = None
+    sampling_defaults: SamplingParams = field(default_factory=SamplingParams)
+    """The operator's defaults; they win over the checkpoint's and lose against the client's."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Chat-template variables for requests that do not say."""
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    plugin_options: Mapping[str, Any] = field(default_factory=dict)
+    """Every parsed command-line option by name, those that plugins added included."""
