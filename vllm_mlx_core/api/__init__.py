@@ -1,6 +1,8 @@
 """The public surface: everything a plugin may import. No MLX and no web stack at run time."""
 
 from .caching import CachePolicy, CacheSpec, CacheStats, KVState, Lease
+from .completion import Completion, ToolCall, collect
+from .disconnect import ClientDisconnected, or_disconnect
 from .errors import (
     AuthenticationFailed,
     ContextLengthExceeded,
@@ -61,6 +63,7 @@ from .models import (
 from .parsing import ParserContext, ReasoningParser, StreamParser, Tokenizer, Tool, ToolParser
 from .protocols import EngineClient, OutputStream, ProtocolFrontend
 from .settings import EngineSettings, Settings
+from .sse import EventStream, StreamEncoder
 
 __all__ = [
     "AuthenticationFailed",
@@ -70,11 +73,14 @@ __all__ = [
     "Chat",
     "Checkpoint",
     "Chunk",
+    "ClientDisconnected",
+    "Completion",
     "ContextLengthExceeded",
     "EngineClient",
     "EngineFailed",
     "EngineSettings",
     "Event",
+    "EventStream",
     "FinishReason",
     "GenerateRequest",
     "Generator",
@@ -111,6 +117,7 @@ __all__ = [
     "SamplingParams",
     "Settings",
     "StepStats",
+    "StreamEncoder",
     "StreamParser",
     "TextDelta",
     "TextProcessor",
@@ -118,6 +125,7 @@ __all__ = [
     "TokenLogprobs",
     "Tokenizer",
     "Tool",
+    "ToolCall",
     "ToolCallArguments",
     "ToolCallEnd",
     "ToolCallStart",
@@ -128,6 +136,8 @@ __all__ = [
     "Usage",
     "UsageError",
     "VllmMlxError",
+    "collect",
     "hookimpl",
     "no_progress",
+    "or_disconnect",
 ]

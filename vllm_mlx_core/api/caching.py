@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 class KVState(Protocol):
@@ -73,6 +73,9 @@ class Lease(ABC):
 
 class CachePolicy(ABC):
     """Keeps states of past prompts. The constructor raises UsageError for an option it does not know."""
+
+    keeps_nothing: ClassVar[bool] = False
+    """True: never offer it anything, so that no state is copied for it."""
 
     def __init__(self, spec: CacheSpec) -> None:
         self.spec = spec

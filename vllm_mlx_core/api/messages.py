@@ -141,14 +141,13 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request went; times are in seconds. ``error`` is the error's class name, or None."""
+    """How a request went; times are in seconds since it was queued. ``error`` is the error's class name, or None."""
 
     request_id: str
     model: str
     user: str | None
     usage: Usage
     finish_reasons: Sequence[str]
-    queued_s: float
     first_token_s: float | None
     total_s: float
     error: str | None = None

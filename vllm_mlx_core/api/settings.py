@@ -46,6 +46,10 @@ class Settings:
     max_completions: int = 128
     """Largest ``n`` a client may ask for."""
     served_model_name: str | None = None
+    protocols: Sequence[str] = ()
+    """Names of the protocol front-ends to serve; none: every installed one."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
     tool_parser: str | None = None
     """``--tool-call-parser``: a name, "none", or None to choose."""
     reasoning_parser: str | None = None
@@ -55,4 +59,4 @@ class Settings:
     """Chat-template variables for requests that do not say."""
     engine: EngineSettings = field(default_factory=EngineSettings)
     plugin_options: Mapping[str, Any] = field(default_factory=dict)
-    """Every parsed command-line option by name, those that plugins added included."""
+    """Every parsed command-line option by name but the API keys, those that plugins added included."""

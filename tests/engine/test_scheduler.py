@@ -1,0 +1,139 @@
+"""The scheduler alone: budgets, order and grouping, without a model."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_mlx_core.engine.messages import Submit
+from vllm_mlx_core.engine.scheduler import Scheduler
+from vllm_mlx_core.engine.sequence import Sequence, Stage
+
+
+def sequence(number: int, length: int, priority: int = 0) -> Sequence:
+    return Sequence(
+        Submit(sequence_id=number, request_id=str(number), prompt=[1] * length, max_tokens=4, priority=priority)
+    )
+
+
+def scheduler(lengths: list[int], *, seqs: int = 8, budget: int = 100, mode: str = "ragged") -> Scheduler:
+    made = Scheduler(max_num_seqs=seqs, max_num_batched_tokens=budget, prefill_mode=mode)
+    for number, length in enumerate(lengths):
+        made.add(sequence(number, length))
+    return made
+
+
+def ids(groups) -> list[list[int]]:
+    return [[chunk.sequence.id for chunk in group] for group in groups]
+
+
+def test_prompts_that_fit_the_budget_are_read_in_one_forward():
+    s = scheduler([11, 21, 31])
+    list(s.admit())
+    plan = s.plan()
+    assert ids(plan.groups) == [[0, 1, 2]]
+    assert [c.length for c in plan.groups[0]] == [10, 20, 30]
+
+
+def test_a_long_prompt_is_cut_to_the_budget_and_read_alone():
+    s = scheduler([251, 11])
+    list(s.admit())
+    plan = s.plan()
+    assert ids(plan.groups) == [[0]]
+    assert plan.groups[0][0].length == 100
+
+
+def test_decoding_sequences_take_their_share_of_the_budget_first():
+    s = scheduler([251, 5, 5])
+    first, *others = s.admit()
+    for other in others:
+        other.stage = Stage.DECODE
+    assert s.plan().groups[0][0].length == 98
+    assert first.stage is Stage.PREFILL
+
+
+def test_only_equal_lengths_go_together_where_the_model_mixes_up_others():
+    s = scheduler([11, 11, 12], mode="equal")
+    list(s.admit())
+    assert ids(s.plan().groups) == [[0, 1], [2]]
+
+
+def test_every_prompt_is_read_alone_where_the_model_cannot_batch_prompts():
+    s = scheduler([11, 11], mode="solo")
+    list(s.admit())
+    assert ids(s.plan().groups) == [[0], [1]]
+
+
+def test_a_one_token_prompt_needs_no_prefill():
+    s = scheduler([1])
+    list(s.admit())
+    plan = s.plan()
+    assert not plan.groups
+    assert [each.id for each in plan.ready] == [0]
+
+
+def test_lower_priority_values_go_first_and_equals_keep_their_order():
+    s = Scheduler(max_num_seqs=2, max_num_batched_tokens=100, prefill_mode="ragged")
+    for number, priority in enumerate([0, 5, -1, 0]):
+        s.add(sequence(number, 3, priority))
+    admitted = list(s.admit())
+    assert [each.id for each in admitted] == [2, 0]
+    for each in admitted:
+        s.finish(each)
+    assert [each.id for each in s.admit()] == [3, 1]
+
+
+def test_a_sequence_that_lost_its_state_goes_back_to_its_place():
+    s = scheduler([3, 3, 3], seqs=2)
+    first, second = s.admit()
+    s.requeue(second)
+    s.requeue(first)
+    assert [each.id for each in s.admit()] == [0, 1]
+
+
+def test_an_aborted_waiting_sequence_is_never_admitted():
+    s = scheduler([3, 3], seqs=1)
+    list(s.admit())
+    waiting = s.get(1)
+    assert waiting is not None
+    s.finish(waiting)
+    assert (s.num_running, s.num_waiting) == (1, 0)
+    running = s.get(0)
+    assert running is not None
+    s.finish(running)
+    assert list(s.admit()) == []
+
+
+@given(
+    lengths=st.lists(st.integers(1, 400), min_size=1, max_size=20),
+    seqs=st.integers(1, 8),
+    budget=st.integers(8, 200),
+    mode=st.sampled_from(["ragged", "equal", "solo"]),
+)
+def test_every_prompt_is_read_once_within_the_budget(lengths, seqs, budget, mode):
+    s = scheduler(lengths, seqs=seqs, budget=budget, mode=mode)
+    finished = 0
+    for _ in range(10_000):
+        list(s.admit())
+        if not (s.num_running or s.num_waiting):
+            break
+        plan = s.plan()
+        decoding = sum(each.stage is Stage.DECODE for each in s)
+        padded = sum(len(g) * max(c.length for c in g) for g in plan.groups)
+        assert padded + decoding <= max(budget, decoding)
+        assert plan.groups or plan.ready or decoding
+        for each in s:
+            if each.stage is Stage.DECODE:
+                s.finish(each)
+                finished += 1
+        for group in plan.groups:
+            assert mode != "solo" or len(group) == 1
+            for chunk in group:
+                assert 0 < chunk.length <= chunk.sequence.num_to_prefill
+                assert len(group) == 1 or chunk.length == chunk.sequence.num_to_prefill
+                chunk.sequence.num_computed += chunk.length
+                if chunk.sequence.num_to_prefill == 0:
+                    chunk.sequence.stage = Stage.DECODE
+        for each in plan.ready:
+            each.stage = Stage.DECODE
+    assert finished == len(lengths)

@@ -1,0 +1,85 @@
+"""A batch of decoding sequences: their layer states, the tokens they read next, and how they are sampled.
+
+Row i of everything belongs to ``sequences[i]``. ``launch`` enqueues a step without waiting for the one before it: the
+tokens it reads may not have been computed yet. A batch of one keeps the sequence's own (solo) state, which needs no
+padding masks and cannot fail to merge. Engine thread only.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from vllm_mlx_core.api import Generator
+
+from . import states
+from .sampler import BatchSampler, Sampled
+from .sequence import Sequence
+
+
+class Batch:
+    """Decoding sequences that share one forward pass per step. Starts empty; drop it when it is empty again."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self._sampler = BatchSampler(generator.vocab_size)
+        self._layers: states.Layers = []
+        self._tokens: mx.array | None = None
+        self.sequences: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def join(self, sequences: list[Sequence], layers: states.Layers) -> None:
+        """Add sequences whose prompt is read up to the last token. Mutates.
+
+        ``layers`` is the solo state of one sequence or the batch state of several; it must not be used again.
+        """
+        if not sequences:
+            return
+        if not self.sequences:
+            self._layers = layers
+        else:
+            if len(self.sequences) == 1:
+                self._layers = states.merge([self._layers])
+            states.extend(self._layers, layers if len(sequences) > 1 else states.merge([layers]))
+        last = mx.array([s.last_token for s in sequences], dtype=mx.int32)
+        self._tokens = last if self._tokens is None else mx.concatenate([self._tokens, last])
+        for s in sequences:
+            submit = s.submit
+            self._sampler.append(submit.sampling, submit.prompt, s.output, submit.stop_token_ids, submit.min_tokens)
+        self.sequences += sequences
+
+    def launch(self) -> Sampled:
+        """Enqueue one step for every row and return what it will sample. Mutates; does not wait."""
+        assert self._tokens is not None
+        logits = self._generator.forward(self._tokens[:, None], self._layers)[:, -1]
+        sampled = self._sampler.sample(logits)
+        self._tokens = sampled.tokens
+        mx.async_eval(*sampled.arrays())
+        for sequence in self.sequences:
+            sequence.num_computed += 1
+            sequence.in_flight += 1
+        return sampled
+
+    def extract(self, sequence: Sequence) -> states.Layers:
+        """Return a sequence's state as a solo state. Does not mutate."""
+        if len(self.sequences) == 1:
+            return self._layers
+        return states.extract(self._layers, self.sequences.index(sequence))
+
+    def remove(self, gone: set[int]) -> None:
+        """Drop the sequences with these ids. Mutates."""
+        rows = [i for i, s in enumerate(self.sequences) if s.id not in gone]
+        if len(rows) == len(self.sequences):
+            return
+        if not rows:
+            self._layers, self._tokens = [], None
+        elif len(rows) == 1:
+            self._layers = states.extract(self._layers, rows[0])
+        else:
+            states.keep(self._layers, rows)
+        if rows:
+            assert self._tokens is not None
+            self._tokens = self._tokens[mx.array(rows)]
+        self._sampler.filter(rows)
+        self.sequences = [self.sequences[i] for i in rows]

@@ -1,0 +1,304 @@
+"""One loaded model as front-ends reach it: renders, checks and queues requests, and hands results back.
+
+Runs on the event-loop thread; the engine behind it is reached by messages only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from vllm_mlx_core.api import (
+    Chat,
+    EngineFailed,
+    GenerateRequest,
+    InvalidRequest,
+    ModelInfo,
+    Overloaded,
+    ParserContext,
+    ReasoningParser,
+    RenderedPrompt,
+    RequestError,
+    RequestSummary,
+    RequestTimedOut,
+    Settings,
+    StepStats,
+    TextProcessor,
+    ToolParser,
+)
+
+from .messages import BROKEN, STOPPED, Abort, EngineReady, StepResult, Submit
+from .pipeline import CompletionPipeline, prompt_state
+from .sampling import output_budget, resolve
+from .stream import RequestStream
+from .transport import EngineTransport
+
+log = logging.getLogger(__name__)
+
+RENDER_INLINE_CHARS = 16_384
+"""Longer prompts are rendered and tokenised in a worker thread, so that running streams do not wait for them."""
+RETRY_AFTER_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Whom a client tells, all on the event-loop thread: the host's hooks in a server, nobody in a test."""
+
+    request_received: Callable[[GenerateRequest], None] = lambda request: None
+    request_finished: Callable[[RequestSummary], None] = lambda summary: None
+    step_finished: Callable[[StepStats], None] | None = None
+
+
+class ModelClient:
+    """A loaded model that is being served. Made on any thread; used on one event loop."""
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        processor: TextProcessor,
+        engine: EngineTransport,
+        ready: EngineReady,
+        settings: Settings,
+        *,
+        tool_parser: type[ToolParser] | None = None,
+        reasoning_parser: type[ReasoningParser] | None = None,
+        observers: Observers = Observers(),
+    ) -> None:
+        self.info = info
+        self._processor = processor
+        self.settings = settings
+        self._tool_parser = tool_parser
+        self._reasoning_parser = reasoning_parser
+        self._observers = observers
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._streams: dict[int, RequestStream] = {}
+        self._sequence_ids = count(1)
+        self._ready = ready
+        self._last_step: StepResult | None = None
+        self._broken: RequestError | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._engine = engine
+        engine.connect(self._on_step, self._on_end)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop the engine and free the model. Streams that still run fail. Any thread."""
+        self._engine.stop()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until nothing runs, at most ``timeout_s``; then fail what still does."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        for stream in set(self._streams.values()):
+            stream.fail(Overloaded(STOPPED, retry_after_s=RETRY_AFTER_S))
+
+    def health(self) -> Mapping[str, Any]:
+        """Return a JSON object: status, what runs and waits, serving mode."""
+        step = self._last_step
+        alive = self._engine.is_alive and self._broken is None
+        return {
+            "status": "ok" if alive else "error",
+            "running": step.running if step else 0,
+            "waiting": step.waiting if step else 0,
+            "requests": len(set(self._streams.values())),
+            "mode": self._ready.mode,
+        }
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    async def generate(self, request: GenerateRequest) -> RequestStream:
+        """Check, render and queue a request. Raises RequestError before anything is generated."""
+        self._observers.request_received(request)
+        self._check_capacity(request)
+        prompt = await self.render(request)
+        settings, params = self.settings, request.sampling
+        vocab_size = self._ready.vocab_size
+        if any(not 0 <= token < vocab_size for token in prompt.token_ids):
+            raise InvalidRequest("The prompt holds a token id that is not in the vocabulary.", param="prompt")
+        if not prompt.token_ids:
+            raise InvalidRequest("The prompt is empty.", param="prompt")
+        limit = settings.max_request_tokens
+        if limit is not None and params.max_tokens is not None and params.max_tokens > limit:
+            raise InvalidRequest(f"At most {limit} tokens may be asked for.", param="max_tokens")
+        max_tokens = output_budget(
+            params,
+            default=settings.sampling_defaults.max_tokens or limit,
+            prompt_tokens=len(prompt.token_ids),
+            context_length=self.info.context_length,
+        )
+        stops = () if params.ignore_eos else tuple(self._processor.stop_token_ids)
+        submits = [
+            Submit(
+                sequence_id=next(self._sequence_ids),
+                request_id=request.request_id,
+                prompt=prompt.token_ids,
+                max_tokens=max_tokens,
+                min_tokens=min(params.min_tokens, max_tokens),
+                stop_token_ids=(*stops, *params.stop_token_ids),
+                sampling=resolve(
+                    params,
+                    settings.sampling_defaults,
+                    self._processor.defaults,
+                    vocab_size=vocab_size,
+                    choice=choice,
+                ),
+                priority=request.priority,
+            )
+            for choice in range(request.n)
+        ]
+        # No await from here on: the request is either refused or registered and queued.
+        self._check_capacity(request)
+        self._loop = asyncio.get_running_loop()
+        stream = RequestStream(
+            request.request_id,
+            self.info.id,
+            request.user,
+            len(prompt.token_ids),
+            {s.sequence_id: self._pipeline(i, request, prompt) for i, s in enumerate(submits)},
+            abort=self._abort,
+            on_end=self._on_stream_end,
+        )
+        stream.time_out_after(
+            settings.timeout_s, RequestTimedOut(f"The request took longer than {settings.timeout_s:g} seconds.")
+        )
+        self._idle.clear()
+        for submit in submits:
+            self._streams[submit.sequence_id] = stream
+            self._engine.send(submit)
+        return stream
+
+    async def render(self, request: GenerateRequest) -> RenderedPrompt:
+        """Render and tokenise a request's prompt. Raises InvalidRequest."""
+        prompt = request.prompt
+        if isinstance(prompt, str):
+            return await self._off_loop(len(prompt), self._processor.tokenize, prompt)
+        if isinstance(prompt, Chat):
+            if kwargs := self.settings.template_kwargs:
+                prompt = Chat(
+                    messages=prompt.messages,
+                    tools=prompt.tools,
+                    template_kwargs={**kwargs, **prompt.template_kwargs},
+                    add_generation_prompt=prompt.add_generation_prompt,
+                    continue_final_message=prompt.continue_final_message,
+                )
+            size = sum(_size(message.get("content")) for message in prompt.messages)
+            return await self._off_loop(size, self._processor.render, prompt)
+        return RenderedPrompt(text="", token_ids=prompt)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _check_capacity(self, request: GenerateRequest) -> None:
+        if self._broken is not None:
+            raise self._broken
+        engine = self.settings.engine
+        if len(self._streams) + request.n > engine.max_num_seqs + engine.max_queue:
+            raise Overloaded("The server's queue is full. Try again later.", retry_after_s=RETRY_AFTER_S)
+
+    @staticmethod
+    async def _off_loop(size: int, render: Callable[[Any], RenderedPrompt], prompt: object) -> RenderedPrompt:
+        if size <= RENDER_INLINE_CHARS:
+            return render(prompt)
+        return await asyncio.to_thread(render, prompt)
+
+    def _pipeline(self, choice: int, request: GenerateRequest, prompt: RenderedPrompt) -> CompletionPipeline:
+        """Make the way from tokens to events for one completion."""
+        params = request.sampling
+        chat = request.prompt if isinstance(request.prompt, Chat) else None
+        tokenizer = self._processor.tokenizer
+        reasoning = tools = None
+        if chat is not None:
+            is_open, is_off = (
+                prompt_state(prompt.text, self._reasoning_parser) if self._reasoning_parser else (False, False)
+            )
+            context = ParserContext(tokenizer, tuple(chat.tools), thinking_open=is_open, thinking_off=is_off)
+            reasoning = self._reasoning_parser(context) if self._reasoning_parser else None
+            if self._tool_parser and (chat.tools or not request.tools_enabled):
+                tools = self._tool_parser(context)
+        return CompletionPipeline(
+            choice,
+            tokenizer,
+            reasoning=reasoning,
+            tools=tools,
+            stops=params.stop,
+            stop_token_ids=params.stop_token_ids,
+            skip_special_tokens=params.skip_special_tokens,
+            parallel_tool_calls=request.parallel_tool_calls,
+            wants_logprobs=params.logprobs is not None,
+            prompt_tokens=len(prompt.token_ids),
+        )
+
+    def _abort(self, sequence_ids: Sequence[int]) -> None:
+        self._forget(sequence_ids)
+        self._engine.send(Abort(tuple(sequence_ids)))
+
+    def _forget(self, sequence_ids: Sequence[int]) -> None:
+        for sequence_id in sequence_ids:
+            self._streams.pop(sequence_id, None)
+        if not self._streams:
+            self._idle.set()
+
+    def _on_stream_end(self, stream: RequestStream) -> None:
+        self._forget(stream.sequence_ids)
+        self._observers.request_finished(stream.summary())
+
+    # -- called on the engine thread ------------------------------------------------------------------------------
+
+    def _on_step(self, step: StepResult) -> None:
+        self._call_on_loop(self._deliver, step)
+
+    def _on_end(self, error: BaseException | None) -> None:
+        self._broken = EngineFailed(BROKEN if error else STOPPED)
+        self._call_on_loop(self._fail_all)
+
+    def _call_on_loop(self, call: Callable[..., None], *args: object) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+                self._loop.call_soon_threadsafe(call, *args)
+
+    # -- back on the event loop -----------------------------------------------------------------------------------
+
+    def _deliver(self, step: StepResult) -> None:
+        """Hand one step's updates to their requests and wake each reader once."""
+        self._last_step = step
+        streams = self._streams
+        touched = []
+        for update in step.updates:
+            stream = streams.get(update.sequence_id)
+            if stream is None:
+                continue  # aborted while the step ran
+            if update.finish is not None:
+                self._forget((update.sequence_id,))
+            stream.push(update)
+            touched.append(stream)
+        for stream in touched:
+            stream.wake()
+        if self._observers.step_finished is not None:
+            self._observers.step_finished(
+                StepStats(
+                    model=self.info.id,
+                    running=step.running,
+                    waiting=step.waiting,
+                    prefilled_tokens=step.prefilled_tokens,
+                    generated_tokens=step.generated_tokens,
+                    step_s=step.step_s,
+                )
+            )
+
+    def _fail_all(self) -> None:
+        for stream in set(self._streams.values()):
+            stream.fail(self._broken or EngineFailed(BROKEN))
+
+
+def _size(content: object) -> int:
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, list):
+        return sum(len(str(part.get("text") or "")) for part in content if isinstance(part, dict))
+    return 0

@@ -1,0 +1,348 @@
+"""The engine's step: plan, run, settle. Owns every sequence, batch and cached state of one model. Engine thread only.
+
+One step admits waiting sequences, enqueues the next decode step of every batch, reads the tokens of the step before
+(which has been computed meanwhile), tells the front-end about them, and prefills a chunk of what waits:
+
+    admit ─▶ launch k+1 ─▶ settle k ─▶ prefill ─▶ join
+
+So the device never waits for Python between two tokens. The price is that a sequence that ends on a stop token takes
+part in one more step, whose token is dropped.
+
+Faults stay with the sequence that caused them. If a forward pass over several sequences raises, their states are
+lost but their tokens are not: each goes back to the queue, is computed again and decodes alone from then on, so that
+the culprit fails alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import mlx.core as mx
+
+from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator
+
+from . import states
+from .batch import Batch
+from .messages import Abort, Command, EngineFinish, Logprobs, SequenceUpdate, Shutdown, StepResult, Submit
+from .prefill import read_chunk, read_together
+from .sampler import Sampled
+from .scheduler import Chunk, Scheduler
+from .selftest import ServingMode
+from .sequence import Sequence, Stage
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+MAX_RESTARTS = 3
+CLEAR_EVERY_STEPS = 512
+
+FAILED = "The model failed to compute this request."
+INVALID_NUMBERS = "The model produced invalid numbers (NaN) for this request."
+
+
+@dataclass(slots=True)
+class _Launched:
+    """An enqueued decode step: the rows as they were then."""
+
+    batch: Batch
+    sequences: list[Sequence]
+    sampled: Sampled
+
+
+class EngineCore:
+    """The state of one running engine. ``emit`` is called with every step's result before the step prefills."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        settings: EngineSettings,
+        mode: ServingMode,
+        cache: CachePolicy,
+        emit: Callable[[StepResult], None],
+    ) -> None:
+        self._generator = generator
+        self._mode = mode
+        self._cache: CachePolicy | None = cache if mode.resumable and not cache.keeps_nothing else None
+        self._emit = emit
+        self._scheduler = Scheduler(
+            max_num_seqs=settings.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            prefill_mode=mode.prefill,
+        )
+        self._batches: list[Batch] = []
+        self._launched: list[_Launched] = []
+        self._updates: list[SequenceUpdate] = []
+        self._prefilled = 0
+        self._steps = 0
+
+    # -- commands -------------------------------------------------------------------------------------------------
+
+    def handle(self, command: Command) -> None:
+        """Take a submission or an abort. Mutates; never waits for the device."""
+        match command:
+            case Submit():
+                self._scheduler.add(Sequence(command))
+            case Abort(sequence_ids):
+                self._drop([s for i in sequence_ids if (s := self._scheduler.get(i))])
+            case Shutdown():
+                raise ValueError("the engine's owner shuts it down")
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._launched or self._scheduler.num_running or self._scheduler.num_waiting)
+
+    def check(self) -> None:
+        """Verify, when idle, that nothing is left behind. Logs what is wrong and mends it."""
+        if self._batches:
+            log.error("The engine is idle but holds %d batches; dropping them.", len(self._batches))
+            self._batches.clear()
+        if self._cache is not None:
+            self._with_cache(self._cache.check)
+
+    def fail_all(self, message: str) -> None:
+        """End every sequence with an error and say so. Mutates."""
+        for sequence in self._scheduler:
+            self._fail(sequence, message)
+        self._batches.clear()
+        self._launched.clear()
+        self._flush(time.perf_counter())
+
+    # -- one step -------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Run one step. Mutates; waits for the previous step's tokens. Raises only if the engine itself is broken."""
+        started = time.perf_counter()
+        for sequence in self._scheduler.admit():
+            self._start(sequence)
+        previous, self._launched = self._launched, []
+        self._launch()
+        for launched in previous:
+            self._settle(launched)
+        self._flush(started)
+        self._prefill()
+        self._steps += 1
+        if self._steps % CLEAR_EVERY_STEPS == 0:
+            mx.clear_cache()
+
+    def _start(self, sequence: Sequence) -> None:
+        """Find what the prefix cache knows of a sequence that was just admitted."""
+        cache = self._cache
+        if cache is None or sequence.isolated:
+            return
+        tokens = sequence.tokens
+        lease = self._with_cache(lambda: cache.match(tokens, salt=sequence.submit.salt))
+        if lease is None:
+            return
+        state = lease.state
+        assert isinstance(state, states.PromptState)
+        sequence.lease = lease
+        sequence.layers = state.layers()
+        sequence.num_computed = state.num_tokens
+        if not sequence.output:
+            sequence.cached_tokens = state.num_tokens
+
+    def _launch(self) -> None:
+        """Enqueue the next step of every batch."""
+        for batch in list(self._batches):
+            done = [s for s in batch.sequences if s.is_sampled_out]
+            for sequence in done:
+                self._remember(sequence, batch)
+            self._leave(batch, done)
+            if not batch.sequences:
+                continue
+            try:
+                sampled = batch.launch()
+            except Exception:
+                self._recover(batch)
+            else:
+                self._launched.append(_Launched(batch, list(batch.sequences), sampled))
+
+    def _settle(self, launched: _Launched) -> None:
+        """Read a step's tokens, tell what they mean, and let finished sequences go."""
+        try:
+            mx.eval(*launched.sampled.arrays())
+            tokens, logprobs = launched.sampled.read()
+        except Exception:
+            self._recover(launched.batch, launched.sequences)
+            return
+        finished = []
+        for sequence, token, logprob in zip(launched.sequences, tokens, logprobs, strict=True):
+            if sequence.stage is not Stage.DECODE or not sequence.in_flight:
+                continue  # it was aborted or restarted after the launch
+            sequence.in_flight -= 1
+            if token < 0:
+                self._fail(sequence, INVALID_NUMBERS)
+                finished.append(sequence)
+            elif self._deliver(sequence, token, logprob):
+                if sequence in launched.batch.sequences:
+                    self._remember(sequence, launched.batch)
+                    finished.append(sequence)
+                self._scheduler.finish(sequence)
+        self._leave(launched.batch, finished)
+
+    def _deliver(self, sequence: Sequence, token: int, logprob: Logprobs | None) -> bool:
+        """Note a token and say whether it is the sequence's last."""
+        submit = sequence.submit
+        output = sequence.output
+        output.append(token)
+        finish: EngineFinish | None = None
+        if token in submit.stop_token_ids and len(output) > submit.min_tokens:
+            finish = "stop"
+        elif len(output) >= submit.max_tokens:
+            finish = "length"
+        self._updates.append(
+            SequenceUpdate(
+                submit.sequence_id,
+                (token,),
+                () if logprob is None else (logprob,),
+                finish,
+                sequence.cached_tokens,
+            )
+        )
+        return finish is not None
+
+    def _prefill(self) -> None:
+        """Read the prompts that the plan has room for, and let those that are read join a batch."""
+        plan = self._scheduler.plan()
+        for sequence in plan.ready:
+            self._join([sequence], sequence.layers or self._generator.make_cache())
+        for group in plan.groups:
+            self._prefilled += sum(chunk.length for chunk in group)
+            try:
+                self._read(group)
+            except Exception:
+                self._isolate([chunk.sequence for chunk in group])
+        if self._prefilled >= 1024:
+            mx.clear_cache()
+
+    def _read(self, group: list[Chunk]) -> None:
+        if len(group) > 1:
+            layers = read_together(self._generator, group, ragged=self._mode.prefill == "ragged")
+            self._join([chunk.sequence for chunk in group], layers)
+            return
+        (chunk,) = group
+        read_chunk(self._generator, chunk)
+        if chunk.sequence.num_to_prefill == 0:
+            assert chunk.sequence.layers is not None
+            self._join([chunk.sequence], chunk.sequence.layers)
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def _join(self, sequences: list[Sequence], layers: states.Layers) -> None:
+        """Move sequences whose prompts are read into a batch; ``layers`` is their solo or batch state."""
+        if self._cache is not None:
+            self._snapshot(sequences, layers)
+        for sequence in sequences:
+            sequence.stage = Stage.DECODE
+            sequence.layers = None
+            sequence.release()
+        batch = self._batch_for(sequences[0])
+        try:
+            batch.join(sequences, layers)
+        except Exception:
+            self._recover(batch, [*batch.sequences, *sequences])
+
+    def _batch_for(self, sequence: Sequence) -> Batch:
+        """Return the shared batch, or a new one for a sequence that must decode alone."""
+        shared = self._mode.batched and not sequence.isolated
+        for batch in self._batches:
+            if shared and batch.sequences and not batch.sequences[0].isolated:
+                return batch
+        batch = Batch(self._generator)
+        self._batches.append(batch)
+        return batch
+
+    def _leave(self, batch: Batch, sequences: Iterable[Sequence]) -> None:
+        """Take sequences out of a batch, and the batch away if it is empty."""
+        gone = {sequence.id for sequence in sequences}
+        if gone:
+            try:
+                batch.remove(gone)
+            except Exception:
+                self._recover(batch, [s for s in batch.sequences if s.id not in gone])
+        if not batch.sequences and batch in self._batches:
+            self._batches.remove(batch)
+
+    def _drop(self, sequences: list[Sequence]) -> None:
+        """Forget sequences wherever they are."""
+        for sequence in sequences:
+            self._scheduler.finish(sequence)
+        for batch in list(self._batches):
+            self._leave(batch, [s for s in sequences if s in batch.sequences])
+
+    # -- the prefix cache -----------------------------------------------------------------------------------------
+
+    def _snapshot(self, sequences: list[Sequence], layers: states.Layers) -> None:
+        """Keep the state at the end of the prompt where a later one could not be cut back to it."""
+        if not states.always_truncates(layers):
+            for row, sequence in enumerate(sequences):
+                if sequence.num_computed and not sequence.output:
+                    self._insert(sequence, states.extract(layers, row) if len(sequences) > 1 else layers)
+
+    def _remember(self, sequence: Sequence, batch: Batch) -> None:
+        """Offer the state of a sequence that ends well to the prefix cache."""
+        if self._cache is not None:
+            self._insert(sequence, batch.extract(sequence))
+
+    def _insert(self, sequence: Sequence, layers: states.Layers) -> None:
+        cache = self._cache
+        if cache is None:
+            return
+        tokens = sequence.tokens[: sequence.num_computed]
+        state = states.PromptState(layers, len(tokens)).truncate(len(tokens))
+        self._with_cache(lambda: cache.insert(tokens, state, salt=sequence.submit.salt))
+
+    def _with_cache(self, call: Callable[[], T]) -> T | None:
+        """Call the cache policy; one that raises is reported and not used again."""
+        try:
+            return call()
+        except Exception:
+            log.exception("The cache policy %s failed and is switched off", type(self._cache).__name__)
+            self._cache = None
+            return None
+
+    # -- faults ---------------------------------------------------------------------------------------------------
+
+    def _recover(self, batch: Batch, sequences: list[Sequence] | None = None) -> None:
+        """Give up a batch whose state cannot be trusted any more; its sequences are computed again, each alone."""
+        lost = [s for s in (sequences or batch.sequences) if s.stage is Stage.DECODE]
+        if batch in self._batches:
+            self._batches.remove(batch)
+        batch.sequences = []
+        self._isolate(lost)
+
+    def _isolate(self, sequences: list[Sequence]) -> None:
+        """Called while an exception is handled: one sequence alone fails, several are tried again one by one."""
+        alone = len(sequences) == 1
+        verdict = "it ends" if alone else "each is tried alone"
+        log.exception("A step over %d sequences failed; %s", len(sequences), verdict)
+        for sequence in sequences:
+            if alone or sequence.restarts >= MAX_RESTARTS:
+                self._fail(sequence, FAILED)
+            else:
+                sequence.isolated = True
+                self._scheduler.requeue(sequence)
+
+    def _fail(self, sequence: Sequence, message: str) -> None:
+        self._updates.append(SequenceUpdate(sequence.id, finish="error", error=message))
+        self._scheduler.finish(sequence)
+
+    def _flush(self, started: float) -> None:
+        """Say what happened since the last time."""
+        updates, self._updates = self._updates, []
+        prefilled, self._prefilled = self._prefilled, 0
+        self._emit(
+            StepResult(
+                updates,
+                self._scheduler.num_running,
+                self._scheduler.num_waiting,
+                prefilled,
+                sum(len(u.tokens) for u in updates),
+                time.perf_counter() - started,
+            )
+        )

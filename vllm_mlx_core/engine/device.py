@@ -1,0 +1,89 @@
+"""The one place that knows what MLX runs on: Metal on a Mac, the CPU elsewhere.
+
+``prepare`` must run before the first ``import mlx.core`` of the process: MLX's Linux wheel links a reference BLAS, and
+an OpenBLAS that is already loaded with global symbols replaces it (about 30 times faster float32 prefill).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+
+log = logging.getLogger(__name__)
+
+_PACKAGED = "cmeel.prefix/lib/libopenblas.so.0"
+"""Where the cmeel-openblas package puts its library, below an entry of ``sys.path``."""
+_SYSTEM = (
+    "/usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0",
+    "/usr/lib/*-linux-gnu/openblas-openmp/libopenblas.so.0",
+    "/usr/lib/*-linux-gnu/libopenblas.so.0",
+    "/usr/lib64/libopenblas*.so.0",
+)
+
+
+@cache
+def prepare() -> str | None:
+    """Load the fast BLAS if there is one; return its path. Idempotent, any thread.
+
+    ``VLLM_MLX_BLAS`` names another library. Returns None on macOS, where MLX has its own, and when none was found.
+    """
+    if sys.platform != "linux" or "mlx.core" in sys.modules:
+        return None
+    for path in _candidates():
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            log.warning("Cannot load the BLAS library %s: %s", path, error)
+        else:
+            return path
+    log.warning("No OpenBLAS found: float32 models run about 30 times slower. Install the package cmeel-openblas.")
+    return None
+
+
+def _candidates() -> Iterator[str]:
+    """Yield the libraries to try, best first."""
+    if override := os.environ.get("VLLM_MLX_BLAS"):
+        yield override
+        return
+    for folder in sys.path:
+        if os.path.isfile(path := os.path.join(folder, _PACKAGED)):
+            yield path
+    for pattern in _SYSTEM:
+        yield from sorted(glob.glob(pattern))
+
+
+@cache
+def has_metal() -> bool:
+    """Return whether MLX computes on Metal. Imports MLX."""
+    prepare()
+    import mlx.core as mx
+
+    return bool(mx.metal.is_available())
+
+
+def wire_memory() -> None:
+    """Let Metal keep the model's memory wired, up to what the system recommends. Engine thread; no-op on a CPU."""
+    if not has_metal():
+        return
+    import mlx.core as mx
+
+    mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+
+
+def active_bytes() -> int:
+    """Return the memory MLX holds in live arrays, in bytes."""
+    import mlx.core as mx
+
+    return int(mx.get_active_memory())
+
+
+def release_cached_memory() -> None:
+    """Give MLX's free buffers back to the system."""
+    import mlx.core as mx
+
+    mx.clear_cache()

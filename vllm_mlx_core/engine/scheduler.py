@@ -1,0 +1,137 @@
+"""Which sequences run, and what each step reads: queues and the token budget. No MLX, no text.
+
+Policy: lower ``priority`` first, then first come, first served. Decoding sequences take one token each of the step's
+budget; what is left goes to prefill in queue order, so a long prompt never holds up running streams for more than one
+chunk, and a chunk never exceeds the budget.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal, NamedTuple, TypeAlias
+
+from .sequence import Sequence, Stage
+
+PrefillMode: TypeAlias = Literal["ragged", "equal", "solo"]
+"""Which prompts one forward may read together: of any lengths, of one length, or none."""
+
+
+class Chunk(NamedTuple):
+    """The next ``length`` tokens of one sequence's prompt."""
+
+    sequence: Sequence
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step's prefill work: each group is one forward pass. A group of several finishes all its prompts."""
+
+    groups: list[list[Chunk]]
+    ready: list[Sequence]
+    """Sequences that need no prefill (one-token prompts, full cache hits) and can decode at once."""
+
+
+class Scheduler:
+    """Waiting and running sequences. Engine thread only; every method but ``plan`` and the counters is O(log n)."""
+
+    def __init__(self, *, max_num_seqs: int, max_num_batched_tokens: int, prefill_mode: PrefillMode) -> None:
+        self.max_num_seqs = max_num_seqs
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self.prefill_mode = prefill_mode
+        self._waiting: list[tuple[int, int, Sequence]] = []
+        self._arrivals = count()
+        self._running: dict[int, Sequence] = {}
+        self._known: dict[int, Sequence] = {}
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence. Mutates."""
+        sequence.arrival = next(self._arrivals)
+        self._known[sequence.id] = sequence
+        self._push(sequence)
+
+    def requeue(self, sequence: Sequence) -> None:
+        """Put a running sequence whose state was lost back where it was in the queue. Mutates."""
+        self._running.pop(sequence.id, None)
+        sequence.restart()
+        self._push(sequence)
+
+    def _push(self, sequence: Sequence) -> None:
+        heapq.heappush(self._waiting, (sequence.submit.priority, sequence.arrival, sequence))
+
+    def finish(self, sequence: Sequence) -> None:
+        """Forget a sequence and let go of its state. Mutates; safe for one that is not known."""
+        self._running.pop(sequence.id, None)
+        self._known.pop(sequence.id, None)
+        sequence.finish()
+
+    def get(self, sequence_id: int) -> Sequence | None:
+        """Return the unfinished sequence with this id, or None."""
+        return self._known.get(sequence_id)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Iterate over every unfinished sequence (a copy: finishing while iterating is fine)."""
+        return iter(list(self._known.values()))
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that prefill or decode."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait for a place."""
+        return len(self._known) - len(self._running)
+
+    def admit(self) -> Iterator[Sequence]:
+        """Give waiting sequences a place while there are places, and yield them. Mutates."""
+        while self._waiting and len(self._running) < self.max_num_seqs:
+            sequence = heapq.heappop(self._waiting)[-1]
+            if sequence.stage is Stage.FINISHED:  # aborted while it waited
+                continue
+            sequence.stage = Stage.PREFILL
+            self._running[sequence.id] = sequence
+            yield sequence
+
+    def plan(self) -> Plan:
+        """Return the prefill work of the next step. Does not mutate."""
+        prefilling = [s for s in self._running.values() if s.stage is Stage.PREFILL]
+        if not prefilling:
+            return Plan([], [])
+        budget = self.max_num_batched_tokens - (len(self._running) - len(prefilling))
+        groups: list[list[Chunk]] = []
+        ready: list[Sequence] = []
+        group: list[Chunk] = []
+        for sequence in prefilling:
+            todo = sequence.num_to_prefill
+            if todo == 0:
+                ready.append(sequence)
+                continue
+            if group and self._fits(group, todo, budget, isolated=sequence.isolated):
+                group.append(Chunk(sequence, todo))
+                continue
+            if group:
+                budget -= _padded(group)
+                group = []
+            if budget <= 0:
+                break
+            group = [Chunk(sequence, min(todo, budget))]
+            groups.append(group)
+        return Plan(groups, ready)
+
+    def _fits(self, group: list[Chunk], todo: int, budget: int, *, isolated: bool) -> bool:
+        """Return whether a whole remaining prompt can join the forward of ``group``."""
+        first = group[0]
+        if isolated or first.sequence.isolated or self.prefill_mode == "solo":
+            return False
+        if self.prefill_mode == "equal" and (todo != first.length or first.sequence.num_computed):
+            return False
+        unfinished = first.length < first.sequence.num_to_prefill
+        return not unfinished and (len(group) + 1) * max(todo, *(c.length for c in group)) <= budget
+
+
+def _padded(group: list[Chunk]) -> int:
+    return len(group) * max(chunk.length for chunk in group)

@@ -1,0 +1,179 @@
+"""The load-time self-test: does this model give the same answer in a batch as alone?
+
+Several architectures do not: some mix rows when prompts of different lengths are prefilled together, some cannot
+batch at all. So the engine does not keep a list of names: it compares, on a few tokens, and serves in the mode that
+is right.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from vllm_mlx_core.api import Generator, Progress, no_progress
+
+from . import states
+from .scheduler import PrefillMode
+
+log = logging.getLogger(__name__)
+
+LENGTHS = (7, 19, 3, 12)
+STEPS = 3
+TOP = 8
+TOLERANCE = {mx.float32: 0.01}
+HALF_TOLERANCE = 0.3
+"""Largest difference of log-probabilities of the likeliest tokens, in nats. Half precision and quantised kernels round
+differently for different batch shapes; models that are wrong differ by more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMode:
+    """How a model may be served. ``reason`` says why not everything is allowed; empty if it is."""
+
+    batched: bool = True
+    """Sequences decode together; otherwise each in a forward of its own."""
+    prefill: PrefillMode = "ragged"
+    resumable: bool = True
+    """A state taken out of a batch goes on right, so it may be cached."""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if not self.batched:
+            return "one row at a time"
+        prefill = {"ragged": "", "equal": ", prompts of equal length together", "solo": ", prompts one at a time"}
+        return "batched" + prefill[self.prefill] + ("" if self.resumable else ", no prefix reuse")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """A prompt read alone: what follows it greedily, and the logits [steps, vocab] behind that."""
+
+    prompt: list[int]
+    tokens: list[int]
+    logits: mx.array
+
+
+def self_test(generator: Generator, progress: Progress = no_progress) -> ServingMode:
+    """Find the serving mode by comparing batch with solo. Engine thread; takes some twenty forwards of a few tokens.
+
+    Raises whatever the model raises on a single short prompt: such a model cannot be served.
+    """
+    progress("self-test", 0.0)
+    references = [_alone(generator, _prompt(length, generator.vocab_size)) for length in LENGTHS]
+    if not states.can_merge(generator.make_cache()):
+        return ServingMode(batched=False, prefill="solo", reason="its cache cannot hold several sequences")
+    progress("self-test", 0.3)
+    if why := _differs("decoding in a batch", lambda: _decode_check(generator, references)):
+        return ServingMode(batched=False, prefill="solo", reason=why)
+    progress("self-test", 0.5)
+    no_resume = _differs("resuming a state", lambda: _resume_check(generator, references))
+    progress("self-test", 0.7)
+    resumable = not no_resume
+    ragged = _differs("prompts of different lengths", lambda: _prefill_check(generator, references, ragged=True))
+    if not ragged:
+        return ServingMode(resumable=resumable, reason=no_resume)
+    progress("self-test", 0.9)
+    equal = [references[1], _alone(generator, _prompt(LENGTHS[1], generator.vocab_size, salt=5))]
+    solo = _differs("prompts of equal length", lambda: _prefill_check(generator, equal, ragged=False))
+    reason = "; ".join(filter(None, (no_resume, ragged, solo)))
+    return ServingMode(prefill="solo" if solo else "equal", resumable=resumable, reason=reason)
+
+
+def _prompt(length: int, vocab_size: int, salt: int = 1) -> list[int]:
+    """Return token ids that are spread over the first part of the vocabulary, where the ordinary ones are."""
+    return [(salt * 31 + i * 17 + i * i * length) % min(vocab_size, 200) for i in range(length)]
+
+
+def _alone(generator: Generator, prompt: list[int]) -> _Reference:
+    layers = generator.make_cache()
+    if len(prompt) > 1:
+        generator.forward(mx.array([prompt[:-1]], dtype=mx.int32), layers)
+        mx.eval(states.arrays(layers))
+    token, tokens, rows = prompt[-1], [], []
+    for _ in range(STEPS):
+        logits = generator.forward(mx.array([[token]], dtype=mx.int32), layers)[0, -1]
+        token = int(mx.argmax(logits).item())
+        tokens.append(token)
+        rows.append(logits)
+    return _Reference(prompt, tokens, mx.stack(rows))
+
+
+def _read_alone(generator: Generator, reference: _Reference) -> states.Layers:
+    layers = generator.make_cache()
+    generator.forward(mx.array([reference.prompt[:-1]], dtype=mx.int32), layers)
+    return layers
+
+
+def _decode_check(generator: Generator, references: Sequence[_Reference]) -> float:
+    """Decode all but the first together, let the first join after one step and the last leave: as a server does."""
+    first, *others = references
+    batch = states.merge([_read_alone(generator, r) for r in others])
+    worst = _follow(generator, batch, others, steps=[0])
+    states.extend(batch, states.merge([_read_alone(generator, first)]))
+    # the newcomer reads its prompt's last token while the others read their first answer
+    tokens = [r.tokens[0] for r in others] + [first.prompt[-1]]
+    logits = generator.forward(mx.array(tokens, dtype=mx.int32)[:, None], batch)[:, -1]
+    expected = [r.logits[1] for r in others] + [first.logits[0]]
+    worst = max(worst, *(_distance(expected[i], logits[i]) for i in range(len(expected))))
+    states.keep(batch, [len(others), *range(len(others) - 1)])
+    tokens = [first.tokens[0], *(r.tokens[1] for r in others[:-1])]
+    logits = generator.forward(mx.array(tokens, dtype=mx.int32)[:, None], batch)[:, -1]
+    expected = [first.logits[1], *(r.logits[2] for r in others[:-1])]
+    return max(worst, *(_distance(expected[i], logits[i]) for i in range(len(expected))))
+
+
+def _resume_check(generator: Generator, references: Sequence[_Reference]) -> float:
+    batch = states.merge([_read_alone(generator, r) for r in references])
+    worst = _follow(generator, batch, references, steps=[0])
+    for row, reference in enumerate(references):
+        kept = states.PromptState(states.extract(batch, row), len(reference.prompt))
+        logits = generator.forward(mx.array([[reference.tokens[0]]], dtype=mx.int32), kept.layers())[0, -1]
+        worst = max(worst, _distance(reference.logits[1], logits))
+    return worst
+
+
+def _prefill_check(generator: Generator, references: Sequence[_Reference], *, ragged: bool) -> float:
+    batch = states.merge([generator.make_cache() for _ in references])
+    lengths = [len(r.prompt) - 1 for r in references]
+    longest = max(lengths)
+    rows = [r.prompt[:-1] + [0] * (longest - n) for r, n in zip(references, lengths, strict=True)]
+    if ragged:
+        states.begin_ragged(batch, lengths)
+    generator.forward(mx.array(rows, dtype=mx.int32), batch)
+    if ragged:
+        states.end_ragged(batch)
+    return _follow(generator, batch, references, steps=range(STEPS))
+
+
+def _follow(
+    generator: Generator, batch: states.Layers, references: Sequence[_Reference], steps: Sequence[int]
+) -> float:
+    """Feed each row what its reference was fed and return the worst difference of its logits."""
+    worst = 0.0
+    for step in steps:
+        tokens = [r.tokens[step - 1] if step else r.prompt[-1] for r in references]
+        logits = generator.forward(mx.array(tokens, dtype=mx.int32)[:, None], batch)[:, -1]
+        worst = max(worst, *(_distance(r.logits[step], logits[i]) for i, r in enumerate(references)))
+    return worst
+
+
+def _distance(expected: mx.array, actual: mx.array) -> float:
+    """Return by how much the likeliest tokens' log-probabilities differ, as a share of what the dtype allows."""
+    tolerance = TOLERANCE.get(expected.dtype, HALF_TOLERANCE)
+    a, b = expected.astype(mx.float32), actual.astype(mx.float32)
+    top = mx.argpartition(-a, kth=min(TOP, a.size - 1))[:TOP]
+    difference = mx.abs((a - mx.logsumexp(a))[top] - (b - mx.logsumexp(b))[top]).max().item()
+    return float(difference) / tolerance if difference == difference else float("inf")
+
+
+def _differs(what: str, check: Callable[[], float]) -> str:
+    """Return why ``check`` failed, or nothing if it passed. A model that raises in a batch is one that cannot batch."""
+    try:
+        worst = check()
+    except Exception as error:
+        log.debug("Self-test: %s raised", what, exc_info=True)
+        return f"{what} raised {type(error).__name__}"
+    return "" if worst <= 1 else f"{what} changes its answers"

@@ -1,0 +1,94 @@
+"""One completion as the engine sees it: token ids and where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from vllm_mlx_core.api import Lease
+
+from .messages import Submit
+
+
+class Stage(Enum):
+    """Where a sequence is; it moves down, or back to WAITING when its state was lost and is computed again."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A submitted completion. Engine thread only."""
+
+    submit: Submit
+    arrival: int = 0
+    """Its place in the queue: older sequences of one priority run first."""
+    stage: Stage = Stage.WAITING
+    output: list[int] = field(default_factory=list)
+    """Generated tokens that have been read and delivered."""
+    layers: list[Any] | None = None
+    """Its own layer states while it prefills; a decoding sequence's state lives in its batch."""
+    num_computed: int = 0
+    """Tokens its state has read, those of enqueued steps included."""
+    in_flight: int = 0
+    """Tokens that are being sampled but have not been read (0 or 1)."""
+    cached_tokens: int = 0
+    lease: Lease | None = None
+    isolated: bool = False
+    """Decodes alone, because a step it took part in failed."""
+    restarts: int = 0
+
+    @property
+    def id(self) -> int:
+        """The sequence's id."""
+        return self.submit.sequence_id
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of prompt and output."""
+        return len(self.submit.prompt) + len(self.output)
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and output (a new list)."""
+        return [*self.submit.prompt, *self.output]
+
+    @property
+    def num_to_prefill(self) -> int:
+        """Tokens still to read before it can decode: all but the last one, which the first decode step reads."""
+        return self.num_tokens - 1 - self.num_computed
+
+    @property
+    def last_token(self) -> int:
+        """The token that its next decode step reads."""
+        return self.output[-1] if self.output else self.submit.prompt[-1]
+
+    @property
+    def is_sampled_out(self) -> bool:
+        """Whether the token in flight is the last one it may have."""
+        return len(self.output) + self.in_flight >= self.submit.max_tokens
+
+    def finish(self) -> None:
+        """End it and let go of its state. Mutates; safe to call twice."""
+        self.stage = Stage.FINISHED
+        self.layers = None
+        self.release()
+
+    def release(self) -> None:
+        """Unpin the cached prefix it started from. Mutates; safe to call twice."""
+        if self.lease is not None:
+            self.lease.release()
+            self.lease = None
+
+    def restart(self) -> None:
+        """Go back to WAITING: the state is lost, the tokens are not. Mutates."""
+        self.stage = Stage.WAITING
+        self.layers = None
+        self.num_computed = 0
+        self.in_flight = 0
+        self.restarts += 1
+        self.release()

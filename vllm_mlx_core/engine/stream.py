@@ -1,0 +1,148 @@
+"""One request's way back: engine updates in, parsed outputs out, one wake-up of its reader per engine step."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from vllm_mlx_core.api import EngineFailed, Output, RequestError, RequestSummary, Usage
+
+from .messages import SequenceUpdate
+from .pipeline import CompletionPipeline
+
+
+class RequestStream:
+    """The outputs of one request (``api.OutputStream``). Event-loop thread only.
+
+    ``pipelines`` maps sequence ids to completions. ``abort`` is called with the ids of sequences that need not go on,
+    ``on_end`` exactly once, when the request has finished, failed or been closed.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        model: str,
+        user: str | None,
+        prompt_tokens: int,
+        pipelines: dict[int, CompletionPipeline],
+        *,
+        abort: Callable[[Sequence[int]], None],
+        on_end: Callable[[RequestStream], None],
+    ) -> None:
+        self.request_id = request_id
+        self.prompt_tokens = prompt_tokens
+        self._model = model
+        self._user = user
+        self._open = dict(pipelines)
+        self.sequence_ids = tuple(pipelines)
+        self._abort = abort
+        self._on_end = on_end
+        self._outputs: list[Output] = []
+        self._error: RequestError | None = None
+        self._ended = False
+        self._reader: asyncio.Future[None] | None = None
+        self._usages: list[Usage] = []
+        self._finish_reasons: list[str] = []
+        self._started_at = time.monotonic()
+        self._first_token_at: float | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # -- the engine's side ----------------------------------------------------------------------------------------
+
+    def push(self, update: SequenceUpdate) -> None:
+        """Take what one step added to one of the completions. Does not wake the reader: see ``wake``."""
+        pipeline = self._open.get(update.sequence_id)
+        if pipeline is None:
+            return
+        if update.finish == "error":
+            self.fail(EngineFailed(update.error or "The engine failed."))
+            return
+        if self._first_token_at is None:
+            self._first_token_at = time.monotonic()
+        finish = update.finish
+        output = pipeline.push(update.tokens, update.logprobs, finish, update.cached_tokens)
+        if output is not None:
+            self._outputs.append(output)
+        if pipeline.done:
+            del self._open[update.sequence_id]
+            if finish is None:
+                self._abort((update.sequence_id,))
+            if output is not None and output.finish is not None and output.usage is not None:
+                self._usages.append(output.usage)
+                self._finish_reasons.append(output.finish)
+            if not self._open:
+                self._end()
+
+    def wake(self) -> None:
+        """Let the reader see what was pushed."""
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def fail(self, error: RequestError) -> None:
+        """End the request with an error, abort what still runs and wake the reader. No-op after the end."""
+        if self._ended:
+            return
+        self._error = error
+        if self._open:
+            self._abort(tuple(self._open))
+            self._open.clear()
+        self._end()
+        self.wake()
+
+    def time_out_after(self, seconds: float, error: RequestError) -> None:
+        """Fail the request if it has not ended by then."""
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, error)
+
+    # -- the front-end's side -------------------------------------------------------------------------------------
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Output]]:
+        """Iterate over what each engine step added; raises the RequestError the request failed with."""
+        while True:
+            if self._outputs:
+                outputs, self._outputs = self._outputs, []
+                yield outputs
+            elif self._error is not None:
+                raise self._error
+            elif self._ended:
+                return
+            else:
+                self._reader = asyncio.get_running_loop().create_future()
+                try:
+                    await self._reader
+                finally:
+                    self._reader = None
+
+    async def aclose(self) -> None:
+        """Abort whatever still runs. Safe at any time, more than once."""
+        if not self._ended:
+            self._error = EngineFailed("The request was cancelled.")
+            self._abort(tuple(self._open))
+            self._open.clear()
+            self._end()
+
+    def summary(self) -> RequestSummary:
+        """Return how the request went. Call it from ``on_end`` or later."""
+        now = time.monotonic()
+        first = self._first_token_at
+        return RequestSummary(
+            request_id=self.request_id,
+            model=self._model,
+            user=self._user,
+            usage=Usage(
+                prompt_tokens=self.prompt_tokens,
+                completion_tokens=sum(u.completion_tokens for u in self._usages),
+                cached_tokens=max((u.cached_tokens for u in self._usages), default=0),
+                reasoning_tokens=sum(u.reasoning_tokens for u in self._usages),
+            ),
+            finish_reasons=tuple(self._finish_reasons),
+            first_token_s=None if first is None else first - self._started_at,
+            total_s=now - self._started_at,
+            error=None if self._error is None else type(self._error).__name__,
+        )
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._on_end(self)

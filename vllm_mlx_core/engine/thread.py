@@ -1,0 +1,135 @@
+"""An engine in a thread of this process: the thread owns every MLX call of its model, from loading to the last free.
+
+MLX streams belong to the thread that made them, so nothing but plain records crosses: commands go in through a queue,
+step results come out through one callback per step.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from vllm_mlx_core.api import CachePolicy, EngineSettings, ModelFamily, Progress, VllmMlxError, no_progress
+
+from . import device
+from .messages import BROKEN, STOPPED, Command, EngineReady, Shutdown, StepResult
+
+if TYPE_CHECKING:
+    from .core import EngineCore
+
+log = logging.getLogger(__name__)
+
+
+class EngineThread:
+    """A model and its engine (``EngineTransport``). The callbacks of ``connect`` run on the engine thread."""
+
+    def __init__(
+        self,
+        name: str,
+        family: ModelFamily,
+        cache: CachePolicy,
+        settings: EngineSettings,
+        *,
+        progress: Progress = no_progress,
+    ) -> None:
+        self._family = family
+        self._cache = cache
+        self._settings = settings
+        self._on_step: Callable[[StepResult], None] = lambda step: None
+        self._on_end: Callable[[BaseException | None], None] = lambda error: None
+        self._progress = progress
+        self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._ready: Future[EngineReady] = Future()
+        self._thread = threading.Thread(target=self._main, name=f"engine {name}", daemon=True)
+
+    def start(self) -> Future[EngineReady]:
+        """Begin to load; the future has the result, or the ModelError that prevented it."""
+        self._thread.start()
+        return self._ready
+
+    def connect(self, on_step: Callable[[StepResult], None], on_end: Callable[[BaseException | None], None]) -> None:
+        """Say who hears of every step's result, and of the end. Called once, before the first ``send``."""
+        self._on_step, self._on_end = on_step, on_end
+
+    def send(self, command: Command) -> None:
+        """Hand a command to the engine. Never blocks; ignored after the end."""
+        self._inbox.put(command)
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """End the engine after its current step, fail what still runs, free the model, and wait for that."""
+        self._inbox.put(Shutdown())
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the engine still takes commands."""
+        return self._thread.is_alive()
+
+    # -- the engine thread ----------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._run()
+        except BaseException as caught:
+            error = caught
+            if not self._ready.done():
+                self._ready.set_exception(caught)
+                if not isinstance(caught, VllmMlxError):
+                    log.debug("Loading failed", exc_info=True)
+            else:
+                log.exception("The engine of %s broke", self._thread.name)
+        finally:
+            self._cache.close()
+            self._on_end(error)
+
+    def _run(self) -> None:
+        device.prepare()
+        from .core import EngineCore
+        from .selftest import ServingMode, self_test
+
+        started = time.perf_counter()
+        device.wire_memory()
+        generator = self._family.load_generator()
+        loaded = time.perf_counter()
+        mode = self_test(generator, self._progress) if self._settings.self_test else ServingMode()
+        if mode.reason:
+            log.warning("Serving %s: %s.", mode, mode.reason)
+        tested = time.perf_counter()
+        core = EngineCore(generator, self._settings, mode, self._cache, lambda step: self._on_step(step))
+        self._ready.set_result(
+            EngineReady(
+                vocab_size=generator.vocab_size,
+                nbytes=generator.nbytes,
+                mode=str(mode),
+                mode_reason=mode.reason,
+                load_s=loaded - started,
+                self_test_s=tested - loaded,
+            )
+        )
+        try:
+            self._loop(core)
+        except BaseException:
+            core.fail_all(BROKEN)
+            raise
+        core.fail_all(STOPPED)
+
+    def _loop(self, core: EngineCore) -> None:
+        """Step while there is work; sleep on the queue while there is none."""
+        while True:
+            if not core.has_work:
+                core.check()
+            try:
+                command = self._inbox.get(block=not core.has_work)
+            except queue.Empty:
+                core.step()
+            else:
+                if isinstance(command, Shutdown):
+                    return
+                core.handle(command)

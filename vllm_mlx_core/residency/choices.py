@@ -1,0 +1,79 @@
+"""What fits a checkpoint: the operator's flags first, then the family's word, then the plugins'."""
+
+from __future__ import annotations
+
+import os
+
+from vllm_mlx_core.api import (
+    CachePolicy,
+    CacheSpec,
+    Checkpoint,
+    ModelFamily,
+    ParserChoice,
+    ReasoningParser,
+    Settings,
+    ToolParser,
+    UsageError,
+)
+from vllm_mlx_core.host import Host
+
+NO_PARSER = "none"
+CACHE_SHARE_OF_MEMORY = 0.2
+
+
+def check_names(host: Host, settings: Settings) -> None:
+    """Raise PluginError or UsageError now if the operator named a parser or cache policy that cannot be had.
+
+    Imports the named classes, so that a mistake costs no loading of a model.
+    """
+    parser_classes(ParserChoice(_named(settings.tool_parser), _named(settings.reasoning_parser)), host)
+    if settings.engine.cache:
+        make_cache(settings.engine.cache, host, settings.engine.cache_memory_bytes).close()
+
+
+def choose_parsers(
+    checkpoint: Checkpoint, family_name: str, family: type[ModelFamily], host: Host, settings: Settings
+) -> ParserChoice:
+    """Return the parsers to use and why."""
+    if family.parsers is not None:
+        found = family.parsers._replace(reason=family.parsers.reason or f"model family {family_name}")
+    else:
+        found = host.choose_parsers(checkpoint, family_name)
+    reasons = [found.reason] if found.reason else []
+    tool, reasoning = found.tool, found.reasoning
+    if settings.tool_parser is not None:
+        tool = _named(settings.tool_parser)
+        reasons.append("--tool-call-parser")
+    if settings.reasoning_parser is not None:
+        reasoning = _named(settings.reasoning_parser)
+        reasons.append("--reasoning-parser")
+    return ParserChoice(tool, reasoning, ", ".join(reasons))
+
+
+def parser_classes(choice: ParserChoice, host: Host) -> tuple[type[ToolParser] | None, type[ReasoningParser] | None]:
+    """Import the chosen parsers. Raises PluginError."""
+    return (
+        host.tool_parsers.get(choice.tool) if choice.tool else None,
+        host.reasoning_parsers.get(choice.reasoning) if choice.reasoning else None,
+    )
+
+
+def make_cache(choice: str, host: Host, max_bytes: int | None) -> CachePolicy:
+    """Make the cache policy that ``NAME[:k=v,…]`` names. Raises PluginError or UsageError."""
+    name, _, options = choice.partition(":")
+    pairs: dict[str, str] = {}
+    for pair in filter(None, options.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--cache {choice}: {pair!r} is not of the form key=value.")
+        pairs[key.strip()] = value.strip()
+    policy = host.cache_policies.get(name)
+    return policy(CacheSpec(max_bytes=_default_cache_bytes() if max_bytes is None else max_bytes, options=pairs))
+
+
+def _default_cache_bytes() -> int:
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * CACHE_SHARE_OF_MEMORY)
+
+
+def _named(choice: str | None) -> str | None:
+    return None if choice == NO_PARSER else choice

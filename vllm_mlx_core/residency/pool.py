@@ -1,0 +1,62 @@
+"""The models of one process under the names clients use: what front-ends call the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vllm_mlx_core.api import GenerateRequest, ModelInfo, NotFound, RenderedPrompt
+
+from .loader import LoadedModel
+
+
+class ModelPool:
+    """The loaded models (``api.EngineClient``), the default one first. Event-loop thread, but for ``close``."""
+
+    def __init__(self, models: Sequence[LoadedModel]) -> None:
+        self._models = list(models)
+        self._by_name: dict[str, LoadedModel] = {}
+        for model in self._models:
+            for name in (model.info.id, *model.info.aliases):
+                self._by_name.setdefault(name, model)
+
+    def models(self) -> Sequence[ModelInfo]:
+        """Return what is served, the default model first."""
+        return [model.info for model in self._models]
+
+    def model(self, name: str) -> ModelInfo:
+        """Return the model served under ``name``. Raises NotFound."""
+        return self._find(name).info
+
+    async def generate(self, request: GenerateRequest) -> Any:
+        """Check, render and queue a request; see ``ModelClient.generate``."""
+        return await self._find(request.model).client.generate(request)
+
+    async def render(self, request: GenerateRequest) -> RenderedPrompt:
+        """Render a request's prompt without generating."""
+        return await self._find(request.model).client.render(request)
+
+    def health(self) -> Mapping[str, Any]:
+        """Return the status of the whole and of each model."""
+        models = {model.info.id: model.client.health() for model in self._models}
+        healthy = all(each["status"] == "ok" for each in models.values())
+        return {"status": "ok" if healthy else "error", "models": models}
+
+    async def drain(self, timeout_s: float) -> None:
+        """Let running requests finish, at most ``timeout_s``, then fail the rest."""
+        for model in self._models:
+            await model.client.drain(timeout_s)
+
+    def close(self) -> None:
+        """Stop every engine and free the models. Blocks; any thread but the event loop's."""
+        for model in self._models:
+            model.client.close()
+
+    def _find(self, name: str) -> LoadedModel:
+        found = self._by_name.get(name)
+        if found is None:
+            known = ", ".join(repr(model.info.id) for model in self._models)
+            raise NotFound(
+                f"The model {name!r} does not exist. Served here: {known}.", param="model", code="model_not_found"
+            )
+        return found
