@@ -19,6 +19,7 @@ import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -52,13 +53,13 @@ class AsyncEngine:
 
     def __init__(
         self,
-        model: str | None = None,
+        model: str | PathLike[str] | None = None,
         *,
         plugins: Sequence[str] = (),
         settings: Settings | None = None,
         options: LoadOptions | None = None,
     ) -> None:
-        self._reference = model
+        self._reference = None if model is None else str(model)
         self._plugins = plugins
         self._settings = settings or Settings(timeout_s=NO_TIMEOUT_S)
         self._options = options or LoadOptions()
@@ -129,7 +130,9 @@ class AsyncEngine:
                 completion.add(output)
         return completion
 
-    async def stream(self, prompt: Prompt | Messages, sampling: SamplingParams | None = None) -> AsyncGenerator[str, None]:
+    async def stream(
+        self, prompt: Prompt | Messages, sampling: SamplingParams | None = None
+    ) -> AsyncGenerator[str, None]:
         """Yield the visible text of one completion piece by piece."""
         async with contextlib.aclosing(self.outputs(prompt, sampling)) as outputs:
             async for output in outputs:
@@ -146,7 +149,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str | None = None,
+        model: str | PathLike[str] | None = None,
         *,
         plugins: Sequence[str] = (),
         max_num_seqs: int | None = None,
@@ -231,8 +234,11 @@ class LLM:
             async with places:
                 return await self._engine.generate(prompt, sampling)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(prompt)) for prompt in prompts]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(prompt)) for prompt in prompts]
+        except BaseExceptionGroup as errors:  # the first failure ended the others
+            raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

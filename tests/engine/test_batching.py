@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
-from conftest import greedy, settings, token_ids, until_idle
 
 from vllm_mlx_core import AsyncEngine
-from vllm_mlx_core.api import SamplingParams
+from vllm_mlx_core.api import EngineSettings, SamplingParams, Settings
 from vllm_mlx_core.testing import TINY_ARCHITECTURES
 
 pytestmark = pytest.mark.anyio
 
 MODES = {"llama4": "one row at a time", "nemotron_h": "batched, prompts of equal length together"}
+
+
+def settings(**engine) -> Settings:
+    return Settings(timeout_s=240, engine=EngineSettings(**engine))
+
+
+def greedy(max_tokens: int) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True)
+
+
+async def token_ids(engine: AsyncEngine, prompt: list[int], sampling: SamplingParams) -> list[int]:
+    return (await engine.generate(prompt, sampling)).token_ids
 
 
 def crowd(seed: int, count: int) -> list[tuple[list[int], int]]:
@@ -45,9 +58,9 @@ async def leave_midway(engine: AsyncEngine, prompt: list[int], after: int) -> No
 
 
 @pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
-async def test_greedy_text_in_a_churning_batch_equals_the_solo_run(architecture, tiny):
+async def test_greedy_text_in_a_churning_batch_equals_the_solo_run(architecture, tiny_model, until_idle):
     requests = crowd(seed=3, count=14)
-    async with AsyncEngine(tiny(architecture), settings=settings(max_num_batched_tokens=48)) as engine:
+    async with AsyncEngine(tiny_model(architecture), settings=settings(max_num_batched_tokens=48)) as engine:
         assert engine.model.capabilities["serving_mode"] == MODES.get(architecture, "batched")
         solo = [await token_ids(engine, prompt, greedy(n)) for prompt, n in requests]
         crowded = await asyncio.gather(
@@ -60,7 +73,7 @@ async def test_greedy_text_in_a_churning_batch_equals_the_solo_run(architecture,
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "mamba2"])
-async def test_a_seed_gives_the_same_text_whoever_else_is_in_the_batch(architecture, tiny):
+async def test_a_seed_gives_the_same_text_whoever_else_is_in_the_batch(architecture, tiny_model):
     def sampled(seed: int, **more) -> SamplingParams:
         return SamplingParams(max_tokens=20, seed=seed, ignore_eos=True, **more)
 
@@ -73,7 +86,7 @@ async def test_a_seed_gives_the_same_text_whoever_else_is_in_the_batch(architect
         {"temperature": 0.0},
     ]
     prompts = [p for p, _ in crowd(seed=5, count=len(variants))]
-    async with AsyncEngine(tiny(architecture), settings=settings()) as engine:
+    async with AsyncEngine(tiny_model(architecture), settings=settings()) as engine:
         solo = [
             await token_ids(engine, p, sampled(i, **v)) for i, (p, v) in enumerate(zip(prompts, variants, strict=True))
         ]
@@ -86,38 +99,54 @@ async def test_a_seed_gives_the_same_text_whoever_else_is_in_the_batch(architect
         assert other_seed != solo[0]
 
 
-async def test_unseeded_runs_differ(tiny):
-    async with AsyncEngine(tiny("qwen3"), settings=settings()) as engine:
+async def test_unseeded_runs_differ(tiny_model):
+    async with AsyncEngine(tiny_model("qwen3"), settings=settings()) as engine:
         runs = [await token_ids(engine, [5, 6, 7], SamplingParams(max_tokens=12, temperature=1.0)) for _ in range(3)]
         assert len({tuple(run) for run in runs}) == 3
 
 
-async def test_completions_of_one_seeded_request_differ_from_each_other_and_repeat(tiny):
+async def test_completions_of_one_seeded_request_differ_from_each_other_and_repeat(tiny_model):
     async def both(engine: AsyncEngine) -> list[list[int]]:
         tokens: list[list[int]] = [[], []]
         async for output in engine.outputs([5, 6, 7], SamplingParams(max_tokens=12, temperature=1.0, seed=4), n=2):
             tokens[output.choice] += output.token_ids
         return tokens
 
-    async with AsyncEngine(tiny("qwen3"), settings=settings()) as engine:
+    async with AsyncEngine(tiny_model("qwen3"), settings=settings()) as engine:
         first = await both(engine)
         assert first[0] != first[1]
         assert await both(engine) == first
 
 
 @pytest.mark.parametrize("budget", [4, 16, 4096])
-async def test_chunked_prefill_does_not_change_the_answer(budget, tiny):
+async def test_chunked_prefill_does_not_change_the_answer(budget, tiny_model):
     prompt = [p % 180 + 3 for p in range(300)]
-    async with AsyncEngine(tiny("gemma3"), settings=settings(max_num_batched_tokens=4096)) as engine:
+    async with AsyncEngine(tiny_model("gemma3"), settings=settings(max_num_batched_tokens=4096)) as engine:
         whole = await token_ids(engine, prompt, greedy(12))
-    async with AsyncEngine(tiny("gemma3"), settings=settings(max_num_batched_tokens=budget)) as engine:
+    async with AsyncEngine(tiny_model("gemma3"), settings=settings(max_num_batched_tokens=budget)) as engine:
         assert await token_ids(engine, prompt, greedy(12)) == whole
 
 
-async def test_a_quantised_cache_is_served_one_row_at_a_time_and_fairly(tiny):
+def widen_heads(source: Path, out: Path) -> Path:
+    """Write the tiny llama again with heads of 32, the smallest that a quantised cache can hold."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+    from mlx_lm.models import llama
+
+    shutil.copytree(source, out)
+    config = json.loads((source / "config.json").read_text()) | {"head_dim": 32}
+    (out / "config.json").write_text(json.dumps(config))
+    mx.random.seed(1)
+    weights = dict(tree_flatten(llama.Model(llama.ModelArgs.from_dict(config)).parameters()))
+    mx.save_safetensors(str(out / "model.safetensors"), weights, metadata={"format": "mlx"})
+    return out
+
+
+async def test_a_quantised_cache_is_served_one_row_at_a_time_and_fairly(tiny_model, tmp_path):
     plugin = str(Path(__file__).parent / "plugins" / "quantised_cache.py")
     requests = crowd(seed=9, count=5)
-    async with AsyncEngine(tiny("qwen3"), plugins=[plugin], settings=settings()) as engine:
+    model = widen_heads(tiny_model("llama"), tmp_path / "wide")
+    async with AsyncEngine(model, plugins=[plugin], settings=settings()) as engine:
         assert engine.model.capabilities["serving_mode"] == "one row at a time"
         solo = [await token_ids(engine, prompt, greedy(n)) for prompt, n in requests]
         assert await asyncio.gather(*(token_ids(engine, p, greedy(n)) for p, n in requests)) == solo
@@ -133,9 +162,9 @@ async def test_a_quantised_cache_is_served_one_row_at_a_time_and_fairly(tiny):
         assert min(half.count(0), half.count(1)) >= 10, "both advance together"
 
 
-async def test_a_reused_prefix_gives_the_same_answer_as_a_cold_run(tiny):
+async def test_a_reused_prefix_gives_the_same_answer_as_a_cold_run(tiny_model):
     for architecture in ("qwen3", "gemma3", "mamba2", "qwen3_next", "falcon_h1"):
-        path = tiny(architecture)
+        path = tiny_model(architecture)
         base = [p % 180 + 3 for p in range(60)]
         prompts = [base, [*base, 9, 8, 7], base[:30] + [4] * 12, base, base[:45]]
         async with AsyncEngine(path, settings=settings(cache="off")) as engine:
@@ -147,9 +176,9 @@ async def test_a_reused_prefix_gives_the_same_answer_as_a_cold_run(tiny):
         assert all(each.usage.cached_tokens < len(p) for each, p in zip(warm, prompts, strict=True))
 
 
-async def test_nothing_is_left_after_many_random_disconnects(tiny):
+async def test_nothing_is_left_after_many_random_disconnects(tiny_model, until_idle):
     rng = random.Random(1)
-    async with AsyncEngine(tiny("qwen3"), settings=settings(max_num_seqs=8, cache="lru")) as engine:
+    async with AsyncEngine(tiny_model("qwen3"), settings=settings(max_num_seqs=8, cache="lru")) as engine:
 
         async def one(number: int) -> None:
             prompt = [rng.randrange(3, 200) for _ in range(rng.choice([1, 20, 90]))]

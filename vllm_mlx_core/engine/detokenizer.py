@@ -67,6 +67,15 @@ def _vocabulary(tokenizer: Tokenizer, visible: frozenset[str] | None) -> _Vocabu
         return _Vocabulary(visible)
 
 
+def token_text(tokenizer: Tokenizer, token_id: int) -> bytes:
+    """Return the text of one token seen alone, special or not, as bytes."""
+    special = tokenizer.special_token(token_id)
+    if special is not None:
+        return special.encode()
+    data = tokenizer.token_bytes(token_id)
+    return tokenizer.decode([token_id]).encode() if data is None else data
+
+
 class Detokenizer:
     """The text of one completion. Event-loop thread, or any one thread.
 

@@ -36,13 +36,22 @@ def prepare() -> str | None:
         return None
     for path in _candidates():
         try:
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             log.warning("Cannot load the BLAS library %s: %s", path, error)
         else:
+            _limit_threads(library)
             return path
     log.warning("No OpenBLAS found: float32 models run about 30 times slower. Install the package cmeel-openblas.")
     return None
+
+
+def _limit_threads(library: ctypes.CDLL) -> None:
+    """Leave half of the cores to the server: OpenBLAS's threads spin, and lose far more than they gain if they must
+    share a core with somebody. ``OPENBLAS_NUM_THREADS`` overrides it.
+    """
+    if "OPENBLAS_NUM_THREADS" not in os.environ and hasattr(library, "openblas_set_num_threads"):
+        library.openblas_set_num_threads(max(1, (os.cpu_count() or 1) // 2))
 
 
 def _candidates() -> Iterator[str]:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
-MASK = (1 << 64) - 1
+_MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _BLOCK = 256
 _ONE_LEVEL = 2048
@@ -19,10 +20,10 @@ _ONE_LEVEL = 2048
 
 def seed_state(seed: int) -> int:
     """Return the state of the number stream of ``seed`` (any integer): neighbouring seeds share nothing."""
-    return int(_mix(np.array([(seed + _GOLDEN) & MASK], dtype=np.uint64))[0])
+    return int(_mix(np.array([(seed + _GOLDEN) & _MASK], dtype=np.uint64))[0])
 
 
-def uniforms(states: Sequence[int], positions: Sequence[int], count: int) -> np.ndarray:
+def uniforms(states: Sequence[int], positions: Sequence[int], count: int) -> NDArray[np.float32]:
     """Return float32 [count, rows]: what each row draws at its position and the ``count - 1`` after it.
 
     A pure function of (state, position): SplitMix64, entered at any position. The values are 22-bit midpoints, so
@@ -33,7 +34,7 @@ def uniforms(states: Sequence[int], positions: Sequence[int], count: int) -> np.
     return (((mixed >> np.uint64(42)).astype(np.float64) + 0.5) * 2.0**-22).astype(np.float32)
 
 
-def _mix(z: np.ndarray) -> np.ndarray:
+def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
 from .messages import SamplingSpec
 
@@ -17,6 +18,8 @@ def is_penalised(spec: SamplingSpec) -> bool:
 
 class Penalties:
     """Which tokens the penalised rows have seen, kept on the device. Engine thread only; everything is lazy.
+
+    The counts of one step are evaluated with the next one, which needs them.
 
     Only penalised rows take memory: one float32 count for each token of the vocabulary, and as many bytes again for
     one row or more with a repetition penalty.
@@ -92,10 +95,6 @@ class Penalties:
         chosen = mx.maximum(tokens[rows], 0)  # a row without a valid token is about to leave
         self._counts = self._counts.at[mx.arange(len(self._rows)), chosen].add(1)
 
-    def arrays(self) -> list[mx.array]:
-        """Return what ``update`` leaves unevaluated."""
-        return [] if self._counts is None else [self._counts]
-
     def _parameters(self) -> tuple[mx.array, mx.array, mx.array, mx.array]:
         if self._arrays is None:
             columns = ("repetition_penalty", "frequency_penalty", "presence_penalty")
@@ -103,7 +102,7 @@ class Penalties:
             self._arrays = (mx.array(self._rows), vectors[0], vectors[1], vectors[2])
         return self._arrays
 
-    def _histogram(self, tokens: Sequence[int]) -> np.ndarray:
+    def _histogram(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         ids = np.asarray(tokens, dtype=np.int64)
         ids = ids[(ids >= 0) & (ids < self._vocab_size)]  # placeholders of media lie outside the vocabulary
         return np.bincount(ids, minlength=self._vocab_size).astype(np.float32)[None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
@@ -50,15 +50,13 @@ class Sampled:
 
     tokens: mx.array
     logprobs: SampledLogprobs | None = None
-    state: list[mx.array] = field(default_factory=list)
 
     def arrays(self) -> list[mx.array]:
         """Return everything to evaluate."""
         asked = self.logprobs
         if asked is None:
-            return [self.tokens, *self.state]
-        top = [a for a in (asked.chosen, asked.top_ids, asked.top_logprobs) if a is not None]
-        return [self.tokens, *self.state, *top]
+            return [self.tokens]
+        return [a for a in (self.tokens, asked.chosen, asked.top_ids, asked.top_logprobs) if a is not None]
 
     def read(self) -> tuple[list[int], list[Logprobs | None]]:
         """Return tokens and log-probabilities (None for rows that did not ask), one for each row.
@@ -178,7 +176,7 @@ class BatchSampler:
         self._step += 1
         for row in self._rows:
             row.position += 1
-        return Sampled(chosen, self._logprobs(plan, logits, chosen), self._penalties.arrays())
+        return Sampled(chosen, self._logprobs(plan, logits, chosen))
 
     def _pick(self, x: mx.array, group: _Group) -> mx.array:
         """Return uint32 [rows]."""

@@ -1,0 +1,1 @@
+"""The built-in cache policies: which states of past prompts are kept."""

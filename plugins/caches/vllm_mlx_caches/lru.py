@@ -1,0 +1,219 @@
+"""Whole states of past prompts, the least recently used dropped first.
+
+An entry is what the model had read when the state was stored. It serves every prompt that begins with its tokens, and,
+if its state can go back to an earlier token, every prompt that shares a beginning with it. Entries of both kinds (plain
+attention, recurrent layers) may lie side by side.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vllm_mlx_core.api import CachePolicy, CacheSpec, CacheStats, KVState, Lease
+
+from .options import positive_int, reject_unknown
+from .prefix import WIDTH, common_prefix, pack
+
+
+class Key(NamedTuple):
+    """What an entry is found by."""
+
+    salt: str
+    tokens: bytes
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of packed tokens."""
+        return len(self.tokens) // WIDTH
+
+
+@dataclass(slots=True)
+class Entry:
+    """A kept state, and how many leases pin it. ``nbytes`` is what it held when it was stored."""
+
+    key: Key
+    state: KVState
+    nbytes: int
+    leases: int = 0
+
+    def serves(self, tokens: bytes, common: int) -> int:
+        """Return how many tokens of a prompt this entry saves if they have ``common`` tokens in common."""
+        most = len(tokens) // WIDTH - 1  # one token is always left to compute
+        if self.state.can_truncate:
+            return max(0, min(common, most))
+        own = self.key.num_tokens
+        return own if common == own <= most else 0
+
+
+class EntryLease(Lease):
+    """Pins one entry."""
+
+    def __init__(self, entry: Entry, num_tokens: int) -> None:
+        self.state = entry.state if num_tokens == entry.key.num_tokens else entry.state.truncate(num_tokens)
+        self._entry: Entry | None = entry
+        entry.leases += 1
+
+    def release(self) -> None:
+        """Unpin the entry; a second call does nothing."""
+        if self._entry is not None:
+            self._entry.leases -= 1
+            self._entry = None
+
+
+class LRUCache(CachePolicy):
+    """``--cache lru[:max_entries=N]``: at most ``max_entries`` states (64) within the byte budget."""
+
+    def __init__(self, spec: CacheSpec) -> None:
+        reject_unknown("lru", spec, ("max_entries",))
+        super().__init__(spec)
+        self._max_entries = positive_int("lru", spec, "max_entries", 64)
+        self._entries: OrderedDict[Key, Entry] = OrderedDict()  # least recently used first
+        self._nbytes = 0
+        self._hits = self._misses = self._evictions = self._saved_tokens = 0
+        self._last_miss: str | None = None
+
+    def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
+        """Return the longest reusable proper prefix, pinned, or None. Mutates recency and counters."""
+        packed = pack(tokens)
+        best: Entry | None = None
+        saved = 0
+        nearest: Entry | None = None
+        shared = -1
+        for entry in self._salted(salt):
+            common = common_prefix(entry.key.tokens, packed)
+            usable = entry.serves(packed, common)
+            if usable > 0 and usable >= saved:  # of equals, the most recently used
+                best, saved = entry, usable
+            if common >= shared:
+                nearest, shared = entry, common
+        if best is None:
+            self._misses += 1
+            self._last_miss = _explain(len(tokens), nearest, shared)
+            return None
+        self._entries.move_to_end(best.key)
+        self._hits += 1
+        self._saved_tokens += saved
+        return EntryLease(best, saved)
+
+    def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "") -> None:
+        """Keep ``state``, unless an entry covers it already or no room can be made. Mutates.
+
+        Raises ValueError if the state has not read exactly ``tokens``.
+        """
+        if state.num_tokens != len(tokens):
+            raise ValueError(f"A state of {state.num_tokens} tokens was offered for {len(tokens)}.")
+        key = Key(salt, pack(tokens))
+        nbytes = state.nbytes
+        if not tokens or self._covered(key, state) or not self._can_fit(nbytes):
+            return
+        if state.can_truncate:  # it serves whatever its own prefixes serve
+            for entry in [entry for entry in self._unpinned() if entry.key.salt == salt]:
+                if key.tokens.startswith(entry.key.tokens):
+                    self._drop(entry)
+        self._make_room(nbytes)
+        self._entries[key] = Entry(key, state, nbytes)
+        self._nbytes += nbytes
+
+    def evict(self, nbytes: int) -> int:
+        """Drop the least recently used unpinned entries until ``nbytes`` are freed; return the bytes freed. Mutates."""
+        freed = 0
+        for entry in self._unpinned():
+            if freed >= nbytes:
+                break
+            self._drop(entry)
+            self._evictions += 1
+            freed += entry.nbytes
+        return freed
+
+    def clear(self) -> None:
+        """Drop every unpinned entry. Mutates."""
+        for entry in self._unpinned():
+            self._drop(entry)
+
+    def stats(self) -> CacheStats:
+        """Return the counters. Does not mutate."""
+        return CacheStats(
+            entries=len(self._entries),
+            nbytes=self._nbytes,
+            pinned_bytes=self._pinned_bytes(),
+            hits=self._hits,
+            misses=self._misses,
+            evictions=self._evictions,
+            saved_tokens=self._saved_tokens,
+            last_miss=self._last_miss,
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError if the books disagree with the contents."""
+        held = sum(entry.nbytes for entry in self._entries.values())
+        if held != self._nbytes:
+            raise AssertionError(f"The books say {self._nbytes} bytes, the entries hold {held}.")
+        if len(self._entries) > self._max_entries or (self.spec.max_bytes is not None and held > self.spec.max_bytes):
+            raise AssertionError(f"{len(self._entries)} entries of {held} bytes are more than the budget allows.")
+        for key, entry in self._entries.items():
+            if entry.leases < 0 or key != entry.key or key.num_tokens != entry.state.num_tokens:
+                raise AssertionError(f"The entry of {key.num_tokens} tokens is damaged.")
+
+    def close(self) -> None:
+        """Let go of every state. No call follows."""
+        self._entries.clear()
+        self._nbytes = 0
+
+    def _salted(self, salt: str) -> Iterator[Entry]:
+        return (entry for entry in self._entries.values() if entry.key.salt == salt)
+
+    def _unpinned(self) -> list[Entry]:
+        return [entry for entry in self._entries.values() if not entry.leases]
+
+    def _pinned_bytes(self) -> int:
+        return sum(entry.nbytes for entry in self._entries.values() if entry.leases)
+
+    def _covered(self, key: Key, state: KVState) -> bool:
+        """Return whether an entry serves all that ``state`` would, and mark that entry as used.
+
+        A pinned entry of the same tokens counts too, since it cannot be replaced.
+        """
+        for entry in self._salted(key.salt):
+            if entry.state.can_truncate:
+                covers = entry.key.tokens.startswith(key.tokens)
+            else:
+                covers = entry.key == key and (entry.leases > 0 or not state.can_truncate)
+            if covers:
+                self._entries.move_to_end(entry.key)
+                return True
+        return False
+
+    def _can_fit(self, nbytes: int) -> bool:
+        """Return whether an entry of ``nbytes`` fits once everything that is not pinned is gone."""
+        pinned = sum(1 for entry in self._entries.values() if entry.leases)
+        budget = self.spec.max_bytes
+        return pinned < self._max_entries and (budget is None or self._pinned_bytes() + nbytes <= budget)
+
+    def _make_room(self, nbytes: int) -> None:
+        """Evict until an entry of ``nbytes``, which ``_can_fit``, fits."""
+        if self.spec.max_bytes is not None:
+            self.evict(self._nbytes + nbytes - self.spec.max_bytes)
+        surplus = len(self._entries) + 1 - self._max_entries
+        for entry in self._unpinned()[: max(0, surplus)]:
+            self._drop(entry)
+            self._evictions += 1
+
+    def _drop(self, entry: Entry) -> None:
+        del self._entries[entry.key]
+        self._nbytes -= entry.nbytes
+
+
+def _explain(num_tokens: int, nearest: Entry | None, shared: int) -> str:
+    """Say why a prompt of ``num_tokens`` missed, given the entry that shares most tokens with it."""
+    if num_tokens < 2:
+        return f"a prompt of {num_tokens} tokens has no proper prefix"
+    if nearest is None:
+        return "nothing is stored under this salt"
+    own = nearest.key.num_tokens
+    if shared == 0:
+        return f"no entry begins like the prompt: the first difference to the nearest, of {own} tokens, is at token 0"
+    where = f"the first difference is at token {shared}" if shared < num_tokens else "the prompt does not go beyond it"
+    return f"the nearest entry, of {own} tokens, has a state that cannot go back, and {where}"

@@ -1,0 +1,328 @@
+"""From tokens to outputs: one pipeline per completion."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vllm_mlx_parsers.reasoning.think import ThinkReasoningParser
+from vllm_mlx_parsers.tools.hermes import HermesToolParser
+
+from vllm_mlx_core.api import (
+    ParserContext,
+    ReasoningDelta,
+    ReasoningParser,
+    TextDelta,
+    Tool,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolParser,
+)
+from vllm_mlx_core.engine.messages import Logprobs
+from vllm_mlx_core.engine.pipeline import CompletionPipeline, prompt_state
+
+
+class ByteTokenizer:
+    """One token per byte, and a few special ones."""
+
+    specials = {256: "<eos>", 257: "<think>", 258: "</think>", 259: "<tool_call>", 260: "</tool_call>"}
+    vocab_size = 261
+
+    def encode(self, text, *, add_special_tokens=False):
+        return list(text.encode())
+
+    def decode(self, token_ids):
+        return b"".join(self.specials[i].encode() if i in self.specials else bytes([i]) for i in token_ids).decode()
+
+    def token_bytes(self, token_id):
+        return bytes([token_id])
+
+    def special_token(self, token_id):
+        return self.specials.get(token_id)
+
+    def token_id(self, token):
+        return {text: i for i, text in self.specials.items()}.get(token)
+
+
+TOKENIZER = ByteTokenizer()
+EOS, THINK, END_THINK = 256, 257, 258
+TOOL = Tool("get_weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+def thinking(**state):
+    return ThinkReasoningParser(ParserContext(TOKENIZER, **state))
+
+
+def calling():
+    return HermesToolParser(ParserContext(TOKENIZER, (TOOL,)))
+
+
+def pipeline_of(**options):
+    return CompletionPipeline(3, TOKENIZER, **options)
+
+
+def logprobs_for(tokens):
+    return [Logprobs(-0.5, [token, 97], [-0.5, -1.5]) for token in tokens]
+
+
+def run(pipeline, tokens, finish="stop", *, step=1, cached=0):
+    """Push tokens ``step`` at a time as an engine would until the pipeline is done; return the outputs."""
+    tokens = list(tokens.encode() if isinstance(tokens, str) else tokens)
+    if finish == "stop":
+        tokens.append(EOS)
+    outputs = []
+    for start in range(0, len(tokens), step):
+        part = tokens[start : start + step]
+        ended = finish if start + step >= len(tokens) else None
+        outputs.append(pipeline.push(part, logprobs_for(part), ended, cached if start == 0 else 0))
+        if pipeline.done:
+            break
+    assert pipeline.done
+    assert pipeline.push([97], logprobs_for([97]), None, 0) is None
+    return [output for output in outputs if output is not None]
+
+
+def content(outputs):
+    return "".join(e.text for o in outputs for e in o.events if isinstance(e, TextDelta))
+
+
+def reasoning(outputs):
+    return "".join(e.text for o in outputs for e in o.events if isinstance(e, ReasoningDelta))
+
+
+def calls(outputs):
+    """Return (name, arguments text, whether it is complete) of each call."""
+    found: list[list] = []
+    for event in (e for o in outputs for e in o.events):
+        if isinstance(event, ToolCallStart):
+            found.append([event.name, "", False])
+        elif isinstance(event, ToolCallArguments):
+            found[event.index][1] += event.json
+        elif isinstance(event, ToolCallEnd):
+            found[event.index][2] = True
+    return [tuple(call) for call in found]
+
+
+texts = st.text("ab\n é🙂世", max_size=25)
+steps = st.integers(1, 9)
+
+
+@given(texts, steps)
+def test_plain_text_arrives_whole_and_is_counted(text, step):
+    outputs = run(pipeline_of(prompt_tokens=7), text, step=step, cached=4)
+    last = outputs[-1]
+    assert content(outputs) == text
+    assert [t for o in outputs for t in o.token_ids] == [*text.encode(), EOS]
+    assert (last.choice, last.finish, last.stop) == (3, "stop", None)
+    assert last.usage.completion_tokens == len(text.encode()) + 1
+    assert (last.usage.prompt_tokens, last.usage.cached_tokens, last.usage.reasoning_tokens) == (7, 4, 0)
+    assert all(o.finish is None and o.usage is None for o in outputs[:-1])
+
+
+def test_there_is_no_output_while_there_is_nothing_to_say():
+    pipeline = pipeline_of()
+    pieces = [pipeline.push([byte], (), None, 0) for byte in "🙂".encode()]
+    assert pieces[:3] == [None, None, None]
+    assert pieces[3].events == (TextDelta("🙂"),)
+    assert list(pieces[3].token_ids) == list("🙂".encode())
+
+
+def test_a_completion_cut_by_length_shows_its_last_token_but_no_broken_character():
+    outputs = run(pipeline_of(), "ab🙂".encode()[:-1], "length")
+    assert (content(outputs), outputs[-1].finish) == ("ab", "length")
+    assert outputs[-1].usage.completion_tokens == 5
+
+
+def test_a_stop_token_of_the_request_is_named_and_not_shown():
+    pipeline = pipeline_of(stop_token_ids=[98])
+    assert pipeline.push([97], (), None, 0).events == (TextDelta("a"),)
+    last = pipeline.push([98], (), "stop", 0)
+    assert (last.events, last.finish, last.stop) == ([], "stop", 98)
+    assert last.usage.completion_tokens == 2
+
+
+@given(texts, st.lists(st.text("ab\n", min_size=1, max_size=3), min_size=1, max_size=3), steps)
+def test_a_stop_string_ends_the_answer_before_it_wherever_tokens_and_steps_fall(text, stops, step):
+    found = [(text.find(s) + len(s), text.find(s), s) for s in stops if s in text]
+    outputs = run(pipeline_of(stops=stops), text, step=step)
+    end, start, stop = min(found) if found else (len(text), len(text), None)
+    assert content(outputs) == text[:start]
+    assert (outputs[-1].finish, outputs[-1].stop) == ("stop", stop)
+    assert outputs[-1].usage.completion_tokens == len(text[:end].encode()) + (stop is None)
+
+
+def test_stop_strings_do_not_apply_to_reasoning():
+    tokens = [THINK, *b"one\n\ntwo", END_THINK, *b"\n\nyes\n\nno"]
+    outputs = run(pipeline_of(reasoning=thinking(), stops=["\n\n"]), tokens)
+    assert (reasoning(outputs), content(outputs), outputs[-1].stop) == ("one\n\ntwo", "yes", "\n\n")
+
+
+@pytest.mark.parametrize("step", [1, 4, 100])
+def test_reasoning_answer_and_call_are_told_apart(step):
+    tokens = [THINK, *b"hm", END_THINK, *b"I look.", *CALL.encode()]
+    outputs = run(pipeline_of(reasoning=thinking(), tools=calling()), tokens, step=step)
+    assert reasoning(outputs) == "hm"
+    assert content(outputs).strip() == "I look."
+    ((name, arguments, complete),) = calls(outputs)
+    assert (name, json.loads(arguments), complete) == ("get_weather", {"city": "Paris"}, True)
+    assert (outputs[-1].finish, outputs[-1].stop) == ("tool_calls", None)
+    assert outputs[-1].usage.reasoning_tokens == 4
+
+
+def test_reasoning_tokens_are_those_up_to_the_end_marker_when_the_prompt_opened_the_block():
+    tokens = [*b"plan it\n", END_THINK, *b"\n\nThe answer."]
+    (usage,) = [o.usage for o in run(pipeline_of(reasoning=thinking(thinking_open=True)), tokens) if o.usage]
+    assert usage.reasoning_tokens == 9
+
+
+def test_markers_in_ordinary_tokens_count_too_and_those_in_an_answer_do_not():
+    outputs = run(pipeline_of(reasoning=thinking()), "<think>ab</think>say <think>no")
+    assert (reasoning(outputs), content(outputs)) == ("ab", "say <think>no")
+    assert outputs[-1].usage.reasoning_tokens == len(">ab</think>")
+
+
+def test_an_answer_without_reasoning_spends_no_tokens_on_it():
+    outputs = run(pipeline_of(reasoning=thinking(thinking_off=True)), "Hello <think> you")
+    assert (content(outputs), outputs[-1].usage.reasoning_tokens) == ("Hello <think> you", 0)
+
+
+def test_a_call_cut_by_length_is_never_complete():
+    outputs = run(pipeline_of(tools=calling()), CALL[:60], "length")
+    assert not any(complete for _, _, complete in calls(outputs))
+    assert outputs[-1].finish == "length"
+
+
+def test_without_parallel_calls_the_completion_ends_with_the_first_complete_one():
+    outputs = run(pipeline_of(tools=calling(), parallel_tool_calls=False), CALL + CALL, step=7)
+    assert [name for name, _, _ in calls(outputs)] == ["get_weather"]
+    assert outputs[-1].finish == "tool_calls"
+    assert outputs[-1].usage.completion_tokens < len(CALL) + 8
+    both = run(pipeline_of(tools=calling()), CALL + CALL, step=7)
+    assert [complete for _, _, complete in calls(both)] == [True, True]
+
+
+def test_neighbouring_events_of_one_push_are_merged():
+    (output,) = run(pipeline_of(reasoning=thinking()), [THINK, *b"abc", END_THINK, *b"xyz"], step=100)
+    assert output.events == [ReasoningDelta("abc"), TextDelta("xyz")]
+
+
+def test_special_tokens_are_hidden_unless_a_parser_or_the_request_wants_them():
+    tokens = [257, *b"a"]
+    assert content(run(pipeline_of(), tokens)) == "a"
+    assert content(run(pipeline_of(tools=calling()), tokens)) == "a"
+    assert content(run(pipeline_of(skip_special_tokens=False), tokens)) == "<think>a"
+    assert reasoning(run(pipeline_of(reasoning=thinking()), tokens)) == "a"
+
+
+# -- log-probabilities ------------------------------------------------------------------------------------------------
+
+
+def logprob_bytes(outputs):
+    return b"".join(entry.chosen.text for o in outputs for entry in o.logprobs)
+
+
+@given(texts, steps)
+def test_the_bytes_of_the_logprobs_join_to_the_content(text, step):
+    outputs = run(pipeline_of(wants_logprobs=True), text, step=step)
+    assert logprob_bytes(outputs).decode() == content(outputs) == text
+    assert [e.chosen.token_id for o in outputs for e in o.logprobs] == list(text.encode())
+
+
+@given(texts, steps, st.sampled_from([["a\nb"], ["zz", "b\n\n"]]))
+def test_logprobs_wait_for_text_that_a_stop_string_holds_back(text, step, stops):
+    outputs = run(pipeline_of(wants_logprobs=True, stops=stops), text, step=step)
+    assert logprob_bytes(outputs).decode() == content(outputs)
+    for i in range(len(outputs)):
+        assert len(logprob_bytes(outputs[:i])) == len(content(outputs[:i]).encode())
+
+
+def test_logprobs_carry_values_and_alternatives():
+    (entry,) = [e for o in run(pipeline_of(wants_logprobs=True), "x") for e in o.logprobs]
+    assert (entry.chosen.token_id, entry.chosen.text, entry.chosen.logprob) == (120, b"x", -0.5)
+    assert [(top.token_id, top.text, top.logprob) for top in entry.top] == [(120, b"x", -0.5), (97, b"a", -1.5)]
+
+
+@pytest.mark.parametrize("step", [1, 5, 200])
+def test_logprobs_of_reasoning_and_calls_are_dropped(step):
+    tokens = [THINK, *b"abc", END_THINK, *b"\n\nabc <b> it", *CALL.encode()]
+    outputs = run(pipeline_of(reasoning=thinking(), tools=calling(), wants_logprobs=True), tokens, step=step)
+    assert content(outputs).strip() == "abc <b> it"
+    assert logprob_bytes(outputs).decode() == content(outputs)
+
+
+def test_a_character_cut_at_the_end_has_no_logprobs_either():
+    outputs = run(pipeline_of(wants_logprobs=True), "a🙂".encode()[:-1], "length")
+    assert logprob_bytes(outputs) == b"a"
+
+
+# -- parsers that fail ------------------------------------------------------------------------------------------------
+
+
+class FailingReasoning(ReasoningParser):
+    def feed(self, chunk):
+        if "!" in chunk.text:
+            raise RuntimeError("broken")
+        return [ReasoningDelta(chunk.text)]
+
+    def finish(self):
+        raise RuntimeError("broken at the end")
+
+
+class FailingTools(ToolParser):
+    def feed(self, chunk):
+        yield ToolCallStart(0, "id", "f")
+        raise RuntimeError("broken")
+
+    def finish(self):
+        return ()
+
+
+def test_a_reasoning_parser_that_raises_is_reported_once_and_the_rest_passes_through(caplog):
+    pipeline = pipeline_of(reasoning=FailingReasoning(ParserContext()))
+    with caplog.at_level(logging.ERROR):
+        outputs = run(pipeline, "ab!c!d")
+    assert (reasoning(outputs), content(outputs), outputs[-1].finish) == ("ab", "!c!d", "stop")
+    assert len(caplog.records) == 1
+
+
+def test_a_parser_that_raises_at_the_end_does_not_take_the_end_away(caplog):
+    outputs = run(pipeline_of(reasoning=FailingReasoning(ParserContext())), "ab")
+    assert (reasoning(outputs), outputs[-1].finish) == ("ab", "stop")
+    assert len(caplog.records) == 1
+
+
+def test_a_tool_parser_that_raises_midway_leaves_no_half_call(caplog):
+    outputs = run(pipeline_of(tools=FailingTools(ParserContext())), "ab")
+    assert (content(outputs), calls(outputs), outputs[-1].finish) == ("ab", [], "stop")
+    assert len(caplog.records) == 1
+
+
+# -- the prompt's end -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "state"),
+    [
+        ("<|user|>hi<|assistant|><think>\n", (True, False)),
+        ("<|user|>hi<|assistant|><think>", (True, False)),
+        ("<|user|>hi<|assistant|><think>\n\n</think>\n\n", (False, True)),
+        ("<|user|>hi<|assistant|><think></think>", (False, True)),
+        ("<|user|>hi<|assistant|>", (False, False)),
+        ("<|user|>what is <think>?<|assistant|>\n", (False, False)),
+        ("<|assistant|><think>old</think>yes<|user|>more<|assistant|>\n", (False, False)),
+        ("<|assistant|><think>old</think>yes<|user|>more<|assistant|><think>\n", (True, False)),
+        ("<|assistant|><think>thought</think>", (False, False)),
+        ("", (False, False)),
+    ],
+)
+def test_only_the_end_of_the_prompt_tells_whether_thinking_is_open_or_off(prompt, state):
+    assert prompt_state(prompt, ThinkReasoningParser) == state
+
+
+def test_a_parser_without_markers_learns_nothing_from_the_prompt():
+    assert prompt_state("anything", FailingReasoning) == (False, False)

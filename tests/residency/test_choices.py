@@ -1,0 +1,85 @@
+"""Which parsers and cache a model gets, and what a wrong choice costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vllm_mlx_core.api import (
+    Checkpoint,
+    EngineSettings,
+    LoadOptions,
+    ModelFamily,
+    ParserChoice,
+    PluginError,
+    Settings,
+    UsageError,
+)
+from vllm_mlx_core.host import Host
+from vllm_mlx_core.residency.choices import check_names, choose_parsers, make_cache
+from vllm_mlx_core.residency.loader import load_model
+
+QWEN3 = Checkpoint(Path("qwen3"), overrides={"model_type": "qwen3"})
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    host = Host()
+    host.load(["vllm_mlx_core.testing.scripted"])
+    return host
+
+
+def test_parsers_come_from_the_checkpoint_with_a_reason(host):
+    choice = choose_parsers(QWEN3, "text", ModelFamily, host, Settings())
+    assert choice[:2] == ("hermes", "think")
+    assert choice.reason
+
+
+def test_flags_win_and_none_switches_off(host):
+    flags = Settings(tool_parser="none", reasoning_parser="think")
+    choice = choose_parsers(Checkpoint(Path("x")), "text", ModelFamily, host, flags)
+    assert choice[:2] == (None, "think")
+    assert "--tool-call-parser" in choice.reason
+
+
+def test_a_family_that_knows_its_parsers_is_asked_before_the_plugins(host):
+    class Mine(ModelFamily):
+        parsers = ParserChoice(reasoning="think")
+
+    assert choose_parsers(QWEN3, "mine", Mine, host, Settings()) == (None, "think", "model family mine")
+
+
+def test_cache_options_are_parsed_and_unknown_ones_named(host):
+    assert make_cache("lru:max_entries=3", host, None).spec.options == {"max_entries": "3"}
+    assert make_cache("off", host, 17).spec.max_bytes == 17
+    with pytest.raises(UsageError, match="key=value"):
+        make_cache("lru:three", host, None)
+    with pytest.raises(UsageError, match="sise"):
+        make_cache("lru:sise=3", host, None)
+    with pytest.raises(PluginError, match="lru"):
+        make_cache("lrv", host, None)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(tool_parser="hermess"),
+        Settings(reasoning_parser="thinc"),
+        Settings(engine=EngineSettings(cache="lrv")),
+    ],
+)
+def test_a_name_that_is_unknown_stops_the_start_before_anything_is_loaded(host, settings):
+    with pytest.raises(PluginError, match="Did you mean"):
+        check_names(host, settings)
+    with pytest.raises(PluginError, match="Did you mean"):
+        load_model("does/not-exist", host, settings, LoadOptions())
+
+
+def test_a_model_is_served_under_its_name_its_alias_and_default(host):
+    loaded = load_model("scripted", host, Settings(served_model_name="mine"), LoadOptions())
+    try:
+        assert loaded.info.id == "mine"
+        assert set(loaded.info.aliases) == {"scripted", "default"}
+    finally:
+        loaded.client.close()

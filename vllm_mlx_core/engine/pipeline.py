@@ -1,0 +1,307 @@
+"""From a completion's tokens to its events: detokenizer, reasoning parser, stop strings, tool parser.
+
+Everything here is plain Python on the event-loop thread, one pipeline for each completion.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from vllm_mlx_core.api import (
+    Chunk,
+    Event,
+    FinishReason,
+    Output,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    TokenLogprobs,
+    ToolCallArguments,
+    ToolCallEnd,
+    Usage,
+)
+
+from .content_logprobs import ContentLogprobs
+from .detokenizer import Detokenizer, token_text
+from .stopper import StopStrings
+from .thinking import ThinkingCounter
+
+if TYPE_CHECKING:
+    from vllm_mlx_core.api import ReasoningParser, Tokenizer, ToolParser
+
+    from .messages import Logprobs
+
+E = TypeVar("E")
+
+log = logging.getLogger(__name__)
+
+
+def prompt_state(rendered_text: str, reasoning: type[ReasoningParser]) -> tuple[bool, bool]:
+    """Return whether a rendered prompt leaves thinking open, and whether it switches it off.
+
+    Only the end of the prompt counts, because earlier turns may hold reasoning, and users may write its markers: open
+    if the prompt ends with the start marker, off if it ends with an empty block. White space between and after the
+    markers is ignored.
+    """
+    start, end = reasoning.start, reasoning.end
+    text = rendered_text.rstrip()
+    if not start:
+        return False, False
+    if text.endswith(start):
+        return True, False
+    return False, bool(end) and text.endswith(end) and text[: -len(end)].rstrip().endswith(start)
+
+
+class CompletionPipeline:
+    """Turns what the engine adds to one completion into outputs for a front-end. Event-loop thread only.
+
+    ``stop_token_ids`` are the request's own, to be named in the output when one of them ends it; ``stops`` apply to the
+    answer, not to reasoning. With ``parallel_tool_calls`` false the completion ends with its first complete call. A
+    parser that raises is left out from then on: the text that comes after is passed through.
+    """
+
+    def __init__(
+        self,
+        choice: int,
+        tokenizer: Tokenizer,
+        *,
+        reasoning: ReasoningParser | None = None,
+        tools: ToolParser | None = None,
+        stops: Sequence[str] = (),
+        stop_token_ids: Collection[int] = (),
+        skip_special_tokens: bool = True,
+        parallel_tool_calls: bool = True,
+        wants_logprobs: bool = False,
+        prompt_tokens: int = 0,
+    ) -> None:
+        self.done = False
+        """Whether the last output was given. If the engine has not finished the sequence by then, it must be told."""
+        self._choice = choice
+        self._tokenizer = tokenizer
+        self._reasoning = reasoning
+        self._thinking = ThinkingCounter(reasoning) if reasoning is not None else None
+        self._tools = tools
+        self._stops = StopStrings(stops) if stops else None
+        self._stop_token_ids = frozenset(stop_token_ids)
+        self._one_call = not parallel_tool_calls
+        self._content_logprobs = ContentLogprobs() if wants_logprobs else None
+        self._prompt_tokens = prompt_tokens
+        self._cached_tokens = 0
+        self._num_tokens = 0
+        self._num_calls = 0
+        self._stop: str | int | None = None
+        self._events: list[Event] = []
+        self._token_ids: list[int] = []  # read, but not delivered yet
+        self._chunk_ids: list[int] = []  # tokens whose text is still to come
+        parsers = [parser for parser in (reasoning, tools) if parser is not None]
+        visible = {token for parser in parsers for token in parser.special_tokens} if skip_special_tokens else None
+        self._detokenizer = Detokenizer(tokenizer, visible)
+        self._plain = not (parsers or stops or wants_logprobs)
+
+    def push(
+        self,
+        tokens: Sequence[int],
+        logprobs: Sequence[Logprobs],
+        finish: Literal["stop", "length"] | None,
+        cached_tokens: int,
+    ) -> Output | None:
+        """Take one engine update; return what it adds, or None if there is nothing to say yet. Mutates.
+
+        ``logprobs`` has one entry per token if the completion was made with ``wants_logprobs``. With ``finish ==
+        "stop"`` the last token is the stop token, which is counted but not shown. Once ``done``, returns None.
+        """
+        if self.done:
+            return None
+        if cached_tokens:
+            self._cached_tokens = cached_tokens
+        if self._plain and finish is None:
+            return self._push_plain(tokens)
+        num_shown = len(tokens) - 1 if finish == "stop" else len(tokens)
+        for i in range(num_shown):
+            self._read(tokens[i], logprobs[i] if logprobs else None)
+            if self.done:  # a stop string, or the one allowed call
+                return self._output("stop")
+        if finish is None:
+            return self._output(None) if self._events else None
+        if finish == "stop":
+            self._count(tokens[-1])
+            if tokens[-1] in self._stop_token_ids:
+                self._stop = tokens[-1]
+        self._flush()
+        stopped_by_text = isinstance(self._stop, str)
+        self.done = True
+        return self._output("stop" if stopped_by_text else finish)
+
+    def _push_plain(self, tokens: Sequence[int]) -> Output | None:
+        self._num_tokens += len(tokens)
+        push = self._detokenizer.push
+        text = push(tokens[0]) if len(tokens) == 1 else "".join([push(token) for token in tokens])
+        if self._token_ids:
+            tokens = [*self._token_ids, *tokens]
+        if not text:
+            self._token_ids = list(tokens)
+            return None
+        self._token_ids = []
+        return Output(choice=self._choice, events=(TextDelta(text),), token_ids=tokens)
+
+    def _count(self, token: int) -> None:
+        self._num_tokens += 1
+        self._token_ids.append(token)
+
+    def _read(self, token: int, logprobs: Logprobs | None) -> None:
+        self._count(token)
+        if self._content_logprobs is not None and logprobs is not None:
+            text, data = self._detokenizer.push_with_bytes(token)
+            if data or text:
+                self._content_logprobs.add(self._entry(token, data, logprobs), text)
+        else:
+            text = self._detokenizer.push(token)
+        self._chunk_ids.append(token)
+        if text:
+            ids, self._chunk_ids = self._chunk_ids, []
+            self._feed(Chunk(text, ids))
+        elif self._thinking is not None:
+            self._thinking.note("", ())
+
+    def _entry(self, token: int, data: bytes, logprobs: Logprobs) -> TokenLogprobs:
+        return TokenLogprobs(
+            TokenLogprob(token, data, logprobs.chosen),
+            [
+                TokenLogprob(top, token_text(self._tokenizer, top), value)
+                for top, value in zip(logprobs.top_ids, logprobs.top_logprobs, strict=True)
+            ],
+        )
+
+    # -- the stages, each handing on to the next ------------------------------------------------------------------
+
+    def _feed(self, chunk: Chunk) -> None:
+        if self._reasoning is None:
+            self._answer(chunk)
+            return
+        events = self._guarded(self._reasoning.feed, chunk)
+        if events is None:
+            self._reasoning = None
+            events = [TextDelta(chunk.text)]
+        if self._thinking is not None:
+            self._thinking.note(chunk.text, events)
+        self._split(events, chunk)
+
+    def _split(self, events: Iterable[TextDelta | ReasoningDelta], chunk: Chunk | None) -> None:
+        for event in events:
+            if self.done:
+                return
+            if isinstance(event, ReasoningDelta):
+                self._emit(event)
+            elif chunk is not None and event.text == chunk.text:
+                self._answer(chunk)
+            elif event.text:
+                self._answer(Chunk(event.text))
+
+    def _answer(self, chunk: Chunk) -> None:
+        if self._stops is None:
+            self._call(chunk)
+            return
+        text, stop = self._stops.push(chunk.text)
+        if text:
+            self._call(chunk if text == chunk.text else Chunk(text))
+        if stop is not None and not self.done:
+            self._stop = stop
+            self._finish_calls()
+            self.done = True
+
+    def _call(self, chunk: Chunk) -> None:
+        if self._tools is None:
+            self._emit(TextDelta(chunk.text))
+            return
+        events = self._guarded(self._tools.feed, chunk)
+        if events is None:
+            self._tools = None
+            events = [TextDelta(chunk.text)]
+        self._emit_calls(events)
+
+    def _emit_calls(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._emit(event)
+            if isinstance(event, ToolCallEnd):
+                self._num_calls += 1
+                if self._one_call:
+                    self.done = True
+                    return
+
+    def _finish_calls(self) -> None:
+        if self._tools is not None:
+            self._emit_calls(self._guarded(self._tools.finish) or ())
+
+    def _flush(self) -> None:
+        text = self._detokenizer.finish()
+        if text:
+            self._feed(Chunk(text, self._chunk_ids))
+        if self._reasoning is not None and not self.done:
+            self._split(self._guarded(self._reasoning.finish) or (), None)
+        if self._stops is not None and not self.done:
+            held = self._stops.finish()
+            if held:
+                self._call(Chunk(held))
+        if not self.done:
+            self._finish_calls()
+
+    def _guarded(self, step: Callable[..., Iterable[E]], *arguments: Chunk) -> list[E] | None:
+        """Return what a parser's step yields, or None if it raises: a broken parser must not end the answer."""
+        try:
+            return list(step(*arguments))
+        except Exception:
+            log.exception("A parser failed; the rest of this completion is passed through as text.")
+            return None
+
+    # -- what comes out -------------------------------------------------------------------------------------------
+
+    def _emit(self, event: Event) -> None:
+        if self._content_logprobs is not None:
+            if isinstance(event, TextDelta):
+                self._content_logprobs.show(event.text)
+            elif isinstance(event, ReasoningDelta):
+                self._content_logprobs.hide(event.text)
+            else:
+                self._content_logprobs.call()
+        events = self._events
+        last = events[-1] if events else None
+        if isinstance(event, TextDelta):
+            if not event.text:
+                return
+            if isinstance(last, TextDelta):
+                events[-1] = TextDelta(last.text + event.text)
+                return
+        elif isinstance(event, ReasoningDelta):
+            if not event.text:
+                return
+            if isinstance(last, ReasoningDelta):
+                events[-1] = ReasoningDelta(last.text + event.text)
+                return
+        elif isinstance(event, ToolCallArguments) and isinstance(last, ToolCallArguments) and last.index == event.index:
+            events[-1] = ToolCallArguments(event.index, last.json + event.json)
+            return
+        events.append(event)
+
+    def _output(self, ended: Literal["stop", "length"] | None) -> Output:
+        finish: FinishReason | None = "tool_calls" if ended == "stop" and self._num_calls else ended
+        events, self._events = self._events, []
+        token_ids, self._token_ids = self._token_ids, []
+        return Output(
+            choice=self._choice,
+            events=events,
+            token_ids=token_ids,
+            logprobs=self._content_logprobs.take() if self._content_logprobs is not None else (),
+            finish=finish,
+            stop=self._stop,
+            usage=self._usage() if finish is not None else None,
+        )
+
+    def _usage(self) -> Usage:
+        return Usage(
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._num_tokens,
+            cached_tokens=self._cached_tokens,
+            reasoning_tokens=self._thinking.num_tokens if self._thinking is not None else 0,
+        )
