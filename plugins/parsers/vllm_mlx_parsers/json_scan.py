@@ -1,0 +1,351 @@
+"""Reading JSON from a stream, piece by piece, and repairing what models get wrong on the way.
+
+``JSONScanner`` reads one value; ``JSONObjectScanner`` reads an object member by member. Both look at every character
+once. What they pass on is valid JSON, with these repairs:
+
+- control characters inside strings (a raw newline above all) are escaped;
+- ``\\'`` becomes ``'``, and the backslash of any other escape that JSON does not know is doubled;
+- a comma before a closing bracket is dropped;
+- Python's ``True``, ``False`` and ``None`` become JSON's.
+
+Anything else that is not JSON is broken, at the first character that shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from .scan import skip_space
+
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
+_WORD = re.compile(r"[A-Za-z0-9.+-]+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_LITERALS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+_CONTROLS = {chr(code): json.dumps(chr(code))[1:-1] for code in range(0x20)}
+_CLOSERS = {"{": "}", "[": "]"}
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+_State: TypeAlias = "Callable[[Any, str, int], int]"
+
+
+class JSONScanner:
+    """Reads one JSON value. ``done`` and ``broken`` say how far it is; at most one of them becomes true."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.broken = False
+        self._out: list[str] = []
+        self._state: _State = JSONScanner._value
+        self._closers: list[str] = []  # the brackets that are open, as what closes them
+        self._in_key = False
+        self._gap: list[str] = []  # a comma and the space after it, dropped if a bracket closes next
+        self._word: list[str] = []
+        self._escape = ""
+
+    def feed(self, text: str, pos: int = 0) -> int:
+        """Read on from ``pos`` until the value ends, breaks, or the text ends; return the position reached.
+
+        A character that is not part of the value is not consumed. Mutates.
+        """
+        end = len(text)
+        while pos < end and not self.done and not self.broken:
+            pos = self._state(self, text, pos)
+        return pos
+
+    def finish(self) -> None:
+        """The text has ended: a number or literal that stands alone is complete now. Mutates."""
+        if self._state is JSONScanner._scalar:
+            self._end_scalar()
+
+    def take(self) -> str:
+        """Return the repaired JSON that was read since the last call. Mutates."""
+        piece = "".join(self._out)
+        self._out.clear()
+        return piece
+
+    # -- states: each consumes something or changes the state, and returns the new position --
+
+    def _value(self, text: str, pos: int) -> int:
+        start = pos
+        pos = skip_space(text, pos)
+        if pos > start:
+            self._out.append(text[start:pos])
+        return self._begin_value(text, pos) if pos < len(text) else pos
+
+    def _begin_value(self, text: str, pos: int) -> int:
+        char = text[pos]
+        if char == '"':
+            self._in_key = False
+            self._out.append(char)
+            self._state = JSONScanner._string
+            return pos + 1
+        if char in _CLOSERS:
+            self._closers.append(_CLOSERS[char])
+            self._out.append(char)
+            self._state = JSONScanner._member
+            return pos + 1
+        if _WORD.match(char):
+            self._state = JSONScanner._scalar
+            return pos
+        return self._break(pos)
+
+    def _member(self, text: str, pos: int) -> int:
+        """Expect a member, or the closing bracket: after an opening bracket or after a comma."""
+        start = pos
+        pos = skip_space(text, pos)
+        if pos > start:
+            self._gap.append(text[start:pos])
+        if pos == len(text):
+            return pos
+        char = text[pos]
+        if char == self._closers[-1]:
+            self._gap.clear()
+            return self._close(char, pos)
+        self._out += self._gap
+        self._gap.clear()
+        if self._closers[-1] == "]":
+            return self._begin_value(text, pos)
+        if char != '"':
+            return self._break(pos)
+        self._in_key = True
+        self._out.append(char)
+        self._state = JSONScanner._string
+        return pos + 1
+
+    def _colon(self, text: str, pos: int) -> int:
+        start = pos
+        pos = skip_space(text, pos)
+        if pos == len(text):
+            self._out.append(text[start:pos])
+            return pos
+        if text[pos] != ":":
+            return self._break(pos)
+        self._out.append(text[start : pos + 1])
+        self._state = JSONScanner._value
+        return pos + 1
+
+    def _after(self, text: str, pos: int) -> int:
+        """Expect a comma or the closing bracket."""
+        start = pos
+        pos = skip_space(text, pos)
+        if pos > start:
+            self._out.append(text[start:pos])
+        if pos == len(text):
+            return pos
+        char = text[pos]
+        if char == ",":
+            self._gap.append(char)
+            self._state = JSONScanner._member
+            return pos + 1
+        return self._close(char, pos) if char == self._closers[-1] else self._break(pos)
+
+    def _string(self, text: str, pos: int) -> int:
+        match = _PLAIN.match(text, pos)
+        if match is not None:
+            self._out.append(match.group())
+            pos = match.end()
+            if pos == len(text):
+                return pos
+        char = text[pos]
+        if char == '"':
+            self._out.append(char)
+            if self._in_key:
+                self._state = JSONScanner._colon
+            else:
+                self._end_value()
+        elif char == "\\":
+            self._state = JSONScanner._escaped
+        else:
+            self._out.append(_CONTROLS[char])
+        return pos + 1
+
+    def _escaped(self, text: str, pos: int) -> int:
+        char = text[pos]
+        self._state = JSONScanner._string
+        if char == "u":
+            self._escape = "u"
+            self._state = JSONScanner._unicode
+        elif char in '"\\/bfnrt':
+            self._out.append("\\" + char)
+        elif char == "'":
+            self._out.append(char)
+        elif char in _CONTROLS:
+            self._out.append(_CONTROLS[char])
+        else:
+            self._out.append("\\\\")
+            return pos
+        return pos + 1
+
+    def _unicode(self, text: str, pos: int) -> int:
+        char = text[pos]
+        if char not in _HEX:
+            self._out.append("\\\\" + self._escape)
+            self._state = JSONScanner._string
+            return pos
+        self._escape += char
+        if len(self._escape) == 5:
+            self._out.append("\\" + self._escape)
+            self._state = JSONScanner._string
+        return pos + 1
+
+    def _scalar(self, text: str, pos: int) -> int:
+        match = _WORD.match(text, pos)
+        if match is not None:
+            self._word.append(match.group())
+            pos = match.end()
+        if pos < len(text):
+            self._end_scalar()
+        return pos
+
+    # -- transitions --
+
+    def _end_scalar(self) -> None:
+        word = "".join(self._word)
+        self._word.clear()
+        if word in _LITERALS:
+            self._out.append(_LITERALS[word])
+        elif _NUMBER.fullmatch(word):
+            self._out.append(word)
+        else:
+            self.broken = True
+            return
+        self._end_value()
+
+    def _close(self, char: str, pos: int) -> int:
+        self._closers.pop()
+        self._out.append(char)
+        self._end_value()
+        return pos + 1
+
+    def _end_value(self) -> None:
+        self._state = JSONScanner._after
+        self.done = not self._closers
+
+    def _break(self, pos: int) -> int:
+        self.broken = True
+        return pos
+
+
+class JSONObjectScanner:
+    """Reads one JSON object and hands over its members; subclass it and override ``value`` and ``member``.
+
+    ``done`` and ``broken`` say how far it is. White space before the opening brace is skipped.
+    """
+
+    def __init__(self) -> None:
+        self.done = False
+        self.broken = False
+        self._state: _State = JSONObjectScanner._open
+        self._scanner = JSONScanner()
+        self._key_json: list[str] = []
+        self._key = ""
+
+    def value(self, key: str, json: str) -> None:
+        """More of the value of the member ``key``: repaired JSON, not empty, cut anywhere. Override it."""
+
+    def member(self, key: str) -> None:
+        """The value of the member ``key`` is complete. Override it; may set ``broken``."""
+
+    def feed(self, text: str, pos: int = 0) -> int:
+        """Read on from ``pos`` until the object ends, breaks, or the text ends; return where that is. Mutates."""
+        end = len(text)
+        while pos < end and not self.done and not self.broken:
+            pos = self._state(self, text, pos)
+        return pos
+
+    def _open(self, text: str, pos: int) -> int:
+        return self._expect("{", JSONObjectScanner._first, text, pos)
+
+    def _first(self, text: str, pos: int) -> int:
+        """Expect a key or the closing brace: after the opening brace or after a comma."""
+        pos = skip_space(text, pos)
+        if pos == len(text):
+            return pos
+        if text[pos] == "}":
+            self.done = True
+            return pos + 1
+        if text[pos] != '"':
+            self.broken = True
+            return pos
+        self._scanner = JSONScanner()
+        self._state = JSONObjectScanner._read_key
+        return pos
+
+    def _read_key(self, text: str, pos: int) -> int:
+        pos = self._scanner.feed(text, pos)
+        self._key_json.append(self._scanner.take())
+        if self._scanner.done:
+            self._key = decode_string("".join(self._key_json))
+            self._key_json.clear()
+            self._state = JSONObjectScanner._colon
+        return pos
+
+    def _colon(self, text: str, pos: int) -> int:
+        return self._expect(":", JSONObjectScanner._begin_value, text, pos)
+
+    def _begin_value(self, text: str, pos: int) -> int:
+        pos = skip_space(text, pos)
+        if pos < len(text):
+            self._scanner = JSONScanner()
+            self._state = JSONObjectScanner._read_value
+        return pos
+
+    def _read_value(self, text: str, pos: int) -> int:
+        scanner = self._scanner
+        pos = scanner.feed(text, pos)
+        piece = scanner.take()
+        if piece:
+            self.value(self._key, piece)
+        if scanner.done:
+            self._state = JSONObjectScanner._after
+            self.member(self._key)
+        elif scanner.broken:
+            self.broken = True
+        return pos
+
+    def _after(self, text: str, pos: int) -> int:
+        pos = skip_space(text, pos)
+        if pos == len(text):
+            return pos
+        if text[pos] == "}":
+            self.done = True
+        elif text[pos] == ",":
+            self._state = JSONObjectScanner._first
+        else:
+            self.broken = True
+            return pos
+        return pos + 1
+
+    def _expect(self, char: str, then: _State, text: str, pos: int) -> int:
+        pos = skip_space(text, pos)
+        if pos == len(text):
+            return pos
+        if text[pos] != char:
+            self.broken = True
+            return pos
+        self._state = then
+        return pos + 1
+
+
+def decode_string(text: str) -> str:
+    """Return the value of a JSON string. Half a surrogate pair, which no UTF-8 can carry, becomes U+FFFD.
+
+    Raises ValueError if ``text`` is not a JSON string.
+    """
+    value = json.loads(text)
+    if not isinstance(value, str):
+        raise ValueError(f"{text!r} is not a JSON string.")
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def repair_object(text: str) -> str | None:
+    """Return ``text``, which should be one JSON object and nothing else, repaired; None if it is not one."""
+    start = skip_space(text)
+    if not text.startswith("{", start):
+        return None
+    scanner = JSONScanner()
+    end = scanner.feed(text, start)
+    return scanner.take() if scanner.done and skip_space(text, end) == len(text) else None
