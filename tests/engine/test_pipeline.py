@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_mlx_parsers.reasoning.think import ThinkReasoningParser
-from vllm_mlx_parsers.tools.hermes import HermesToolParser
 
 from vllm_mlx_core.api import (
     ParserContext,
@@ -24,12 +23,14 @@ from vllm_mlx_core.api import (
 )
 from vllm_mlx_core.engine.messages import Logprobs
 from vllm_mlx_core.engine.pipeline import CompletionPipeline, prompt_state
+from vllm_mlx_parsers.reasoning.think import ThinkReasoningParser
+from vllm_mlx_parsers.tools.hermes import HermesToolParser
 
 
 class ByteTokenizer:
     """One token per byte, and a few special ones."""
 
-    specials = {256: "<eos>", 257: "<think>", 258: "</think>", 259: "<tool_call>", 260: "</tool_call>"}
+    specials: ClassVar = {256: "<eos>", 257: "<think>", 258: "</think>", 259: "<tool_call>", 260: "</tool_call>"}
     vocab_size = 261
 
     def encode(self, text, *, add_special_tokens=False):
@@ -97,12 +98,12 @@ def reasoning(outputs):
 
 def calls(outputs):
     """Return (name, arguments text, whether it is complete) of each call."""
-    found: list[list] = []
+    found: list[list[object]] = []
     for event in (e for o in outputs for e in o.events):
         if isinstance(event, ToolCallStart):
             found.append([event.name, "", False])
         elif isinstance(event, ToolCallArguments):
-            found[event.index][1] += event.json
+            found[event.index][1] = f"{found[event.index][1]}{event.json}"
         elif isinstance(event, ToolCallEnd):
             found[event.index][2] = True
     return [tuple(call) for call in found]

@@ -54,5 +54,8 @@ class ToolCallEnd(msgspec.Struct, frozen=True, tag=True):
 
 
 ReasoningEvent: TypeAlias = TextDelta | ReasoningDelta
+"""What a reasoning parser gives."""
 ToolEvent: TypeAlias = TextDelta | ToolCallStart | ToolCallArguments | ToolCallEnd
+"""What a tool parser gives."""
 Event: TypeAlias = TextDelta | ReasoningDelta | ToolCallStart | ToolCallArguments | ToolCallEnd
+"""What a whole completion is made of."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PROJECT = "vllm_mlx"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function as the implementation of the hook whose name it has."""
 
 Kind: TypeAlias = Literal["tool_parsers", "reasoning_parsers", "model_families", "cache_policies", "protocols"]
 """The registries; each is the entry-point group ``vllm_mlx.KIND``."""

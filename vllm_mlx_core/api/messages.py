@@ -14,6 +14,7 @@ from .events import Event
 from .parsing import Tool
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
+"""Why a completion ended: the model or a stop string ended it, it reached a limit, or it called tools."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,7 +72,7 @@ class GenerateRequest(msgspec.Struct, kw_only=True):
     sampling: SamplingParams = msgspec.field(default_factory=SamplingParams)
     n: int = 1
     tools_enabled: bool = True
-    """False: the client forbade calls, so the output is text even where it looks like a call."""
+    """False: the client forbade calls; if the model makes one all the same, it is left out."""
     parallel_tool_calls: bool = True
     """False: at most one call per completion; generation stops after it."""
     priority: int = 0

@@ -230,6 +230,7 @@ class ModelClient:
             stop_token_ids=params.stop_token_ids,
             skip_special_tokens=params.skip_special_tokens,
             parallel_tool_calls=request.parallel_tool_calls,
+            drop_calls=not request.tools_enabled,
             wants_logprobs=params.logprobs is not None,
             prompt_tokens=len(prompt.token_ids),
         )

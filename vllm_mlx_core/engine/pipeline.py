@@ -58,8 +58,9 @@ class CompletionPipeline:
     """Turns what the engine adds to one completion into outputs for a front-end. Event-loop thread only.
 
     ``stop_token_ids`` are the request's own, to be named in the output when one of them ends it; ``stops`` apply to the
-    answer, not to reasoning. With ``parallel_tool_calls`` false the completion ends with its first complete call. A
-    parser that raises is left out from then on: the text that comes after is passed through.
+    answer, not to reasoning. With ``parallel_tool_calls`` false the completion ends with its first complete call; with
+    ``drop_calls`` calls are parsed and left out, so that neither they nor their markers reach a client that forbade
+    them. A parser that raises is left out from then on: the text that comes after is passed through.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class CompletionPipeline:
         stop_token_ids: Collection[int] = (),
         skip_special_tokens: bool = True,
         parallel_tool_calls: bool = True,
+        drop_calls: bool = False,
         wants_logprobs: bool = False,
         prompt_tokens: int = 0,
     ) -> None:
@@ -86,6 +88,7 @@ class CompletionPipeline:
         self._stops = StopStrings(stops) if stops else None
         self._stop_token_ids = frozenset(stop_token_ids)
         self._one_call = not parallel_tool_calls
+        self._drop_calls = drop_calls
         self._content_logprobs = ContentLogprobs() if wants_logprobs else None
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
@@ -223,6 +226,8 @@ class CompletionPipeline:
 
     def _emit_calls(self, events: Iterable[Event]) -> None:
         for event in events:
+            if self._drop_calls and not isinstance(event, TextDelta):
+                continue
             self._emit(event)
             if isinstance(event, ToolCallEnd):
                 self._num_calls += 1

@@ -214,7 +214,7 @@ class BatchSampler:
         most = max(plan.logprob_counts)
         if not most:
             return SampledLogprobs(plan.logprob_rows, plan.logprob_counts, own, None, None)
-        # Never fewer than the usual limit, so that the order of equals does not depend on what others ask.
+        # Never fewer than protocols allow: the order of equal alternatives must not depend on what others ask for.
         ids, values = _ranked(x, min(max(most, _ALTERNATIVES), self._vocab_size))
         values = mx.maximum(values - total, LOGPROB_FLOOR)
         return SampledLogprobs(plan.logprob_rows, plan.logprob_counts, own, ids, values)

@@ -19,6 +19,7 @@ NEUTRAL: dict[str, float | int] = {
     "repetition_penalty": 1.0,
 }
 SEEDS = 1 << 63
+MAX_LOGPROBS = 20
 
 
 def resolve(params: SamplingParams, *defaults: SamplingParams, vocab_size: int, choice: int = 0) -> SamplingSpec:
@@ -33,6 +34,8 @@ def resolve(params: SamplingParams, *defaults: SamplingParams, vocab_size: int, 
         values[name] = next((value for value in said if value is not None), neutral)
     values["top_k"] = max(0, values["top_k"])
     _check(values)
+    if params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS:
+        raise InvalidRequest(f"logprobs must be from 0 to {MAX_LOGPROBS}, not {params.logprobs}.", param="logprobs")
     for token_id in params.logit_bias:
         if not 0 <= token_id < vocab_size:
             raise InvalidRequest(f"Token id {token_id} is not in the vocabulary.", param="logit_bias")
