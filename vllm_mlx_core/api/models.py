@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from .errors import ModelError
 from .messages import Chat, RenderedPrompt, SamplingParams
 from .parsing import Tokenizer
 
@@ -50,8 +51,6 @@ class Checkpoint:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The config.json; empty if there is none. Raises ModelError if it is not a JSON object."""
-        from .errors import ModelError
-
         if self.overrides:
             return self.overrides
         file = self.path / "config.json"
@@ -72,17 +71,23 @@ class Checkpoint:
 
     @cached_property
     def chat_template(self) -> str:
-        """The chat template's source, from chat_template.jinja or tokenizer_config.json; empty if there is none."""
+        """The chat template's source, from chat_template.jinja or tokenizer_config.json; empty if there is none.
+
+        Raises ModelError if that file cannot be understood.
+        """
         file = self.path / "chat_template.jinja"
         if file.is_file():
             return file.read_text(encoding="utf-8")
         file = self.path / "tokenizer_config.json"
         if not file.is_file():
             return ""
-        template = json.loads(file.read_text(encoding="utf-8")).get("chat_template") or ""
-        if isinstance(template, list):  # several named templates
-            named = {entry["name"]: entry["template"] for entry in template}
-            template = named.get("tool_use") or named.get("default") or ""
+        try:
+            template = json.loads(file.read_text(encoding="utf-8")).get("chat_template") or ""
+            if isinstance(template, list):  # several named templates
+                named = {entry["name"]: entry["template"] for entry in template}
+                template = named.get("tool_use") or named.get("default") or ""
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            raise ModelError(f"{file} is not a valid tokenizer configuration: {error}") from error
         return str(template)
 
 

@@ -84,15 +84,13 @@ def wire_memory() -> None:
     mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
 
 
-def active_bytes() -> int:
-    """Return the memory MLX holds in live arrays, in bytes."""
+def leave_thread() -> None:
+    """Finish what the calling thread enqueued, end its streams and give free buffers back to the system.
+
+    A thread that used MLX must call it last: streams that outlive their thread abort the process when it exits.
+    """
     import mlx.core as mx
 
-    return int(mx.get_active_memory())
-
-
-def release_cached_memory() -> None:
-    """Give MLX's free buffers back to the system."""
-    import mlx.core as mx
-
+    mx.synchronize()
+    mx.clear_streams()
     mx.clear_cache()

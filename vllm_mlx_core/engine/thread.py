@@ -87,6 +87,7 @@ class EngineThread:
                 log.exception("The engine of %s broke", self._thread.name)
         finally:
             self._cache.close()
+            device.leave_thread()
             self._on_end(error)
 
     def _run(self) -> None:
