@@ -1,0 +1,180 @@
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vllm_mlx_core.api import LoadOptions, Settings, UsageError
+from vllm_mlx_core.cli import options, serve
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("vllm-mlx serve", allow_abbrev=False)
+    serve.add_arguments(parser)
+    return parser
+
+
+def parse(*argv: str) -> tuple[argparse.Namespace, Settings, LoadOptions]:
+    """What the command line ``argv`` becomes, without the record of the options themselves."""
+    args = parser().parse_args(argv)
+    settings = options.serve_settings(args)
+    return args, settings, options.load_options(args)
+
+
+def flatten(settings: Settings, load: LoadOptions) -> dict[str, Any]:
+    def fields(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        names = getattr(record, "__dataclass_fields__", None) or record.__struct_fields__
+        for name in names:
+            value = getattr(record, name)
+            if name == "plugin_options":
+                continue
+            if name in ("engine", "sampling_defaults"):
+                yield from fields(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", value
+
+    return dict([*fields(settings), *fields(load)])
+
+
+TEMPLATE = object()
+MAPPING: dict[str, tuple[Any, str, Any]] = {
+    "--host": ("0.0.0.0", "host", "0.0.0.0"),
+    "--port": ("9000", "port", 9000),
+    "--api-key": ("secret", "api_keys", ("secret",)),
+    "--served-model-name": ("mine", "served_model_name", "mine"),
+    "--protocol": ("openai", "protocols", ("openai",)),
+    "--timeout": ("1.5", "timeout_s", 1.5),
+    "--drain-timeout": ("0", "drain_timeout_s", 0.0),
+    "--max-body-mb": ("2", "max_body_bytes", 2 * 1024 * 1024),
+    "--log-level": ("debug", "log_level", "debug"),
+    "--max-num-seqs": ("4", "engine.max_num_seqs", 4),
+    "--max-queue": ("0", "engine.max_queue", 0),
+    "--max-num-batched-tokens": ("512", "engine.max_num_batched_tokens", 512),
+    "--max-model-len": ("4096", "engine.max_model_len", 4096),
+    "--max-tokens": ("100", "sampling_defaults.max_tokens", 100),
+    "--max-request-tokens": ("200", "max_request_tokens", 200),
+    "--max-completions": ("3", "max_completions", 3),
+    "--skip-self-test": (None, "engine.self_test", False),
+    "--cache": ("lru:a=1", "engine.cache", "lru:a=1"),
+    "--cache-memory-mb": ("3", "engine.cache_memory_bytes", 3 * 1024 * 1024),
+    "--default-temperature": ("0", "sampling_defaults.temperature", 0.0),
+    "--default-top-p": ("0.5", "sampling_defaults.top_p", 0.5),
+    "--default-top-k": ("-1", "sampling_defaults.top_k", -1),
+    "--default-min-p": ("0.1", "sampling_defaults.min_p", 0.1),
+    "--default-presence-penalty": ("-1", "sampling_defaults.presence_penalty", -1.0),
+    "--default-frequency-penalty": ("2", "sampling_defaults.frequency_penalty", 2.0),
+    "--default-repetition-penalty": ("1.1", "sampling_defaults.repetition_penalty", 1.1),
+    "--default-chat-template-kwargs": ('{"enable_thinking": false}', "template_kwargs", {"enable_thinking": False}),
+    "--tool-call-parser": ("hermes", "tool_parser", "hermes"),
+    "--reasoning-parser": ("none", "reasoning_parser", "none"),
+    "--revision": ("v2", "revision", "v2"),
+    "--download-timeout": ("5", "download_timeout_s", 5.0),
+    "--download-retries": ("0", "download_retries", 0),
+    "--offline": (None, "offline", True),
+    "--trust-remote-code": (None, "trust_remote_code", True),
+    "--dtype": ("bfloat16", "dtype", "bfloat16"),
+    "--chat-template": (TEMPLATE, "chat_template", "{{ messages }}"),
+}
+ACCEPTED_WITHOUT_EFFECT = {"--enable-auto-tool-choice"}
+
+
+@pytest.mark.parametrize("option", MAPPING)
+def test_an_option_sets_exactly_its_own_setting(option, tmp_path):
+    value, field, expected = MAPPING[option]
+    if value is TEMPLATE:
+        value = str(tmp_path / "template.jinja")
+        (tmp_path / "template.jinja").write_text("{{ messages }}", encoding="utf-8")
+    before = flatten(Settings(), LoadOptions())
+    after = flatten(*parse(option, *([] if value is None else [value]))[1:])
+    assert {name: after[name] for name in after if after[name] != before[name]} == {field: expected}
+
+
+def test_every_option_is_covered_by_the_mapping():
+    declared = {action.option_strings[-1] for action in parser()._actions if action.option_strings}
+    assert declared == {*MAPPING, *ACCEPTED_WITHOUT_EFFECT, "--help"}
+
+
+def test_options_without_an_effect_say_so():
+    for action in parser()._actions:
+        if set(action.option_strings) & ACCEPTED_WITHOUT_EFFECT:
+            assert "accepted" in (action.help or "")
+
+
+def test_no_options_give_the_defaults_of_the_api():
+    _, settings, load = parse()
+    assert flatten(settings, load) == flatten(Settings(), LoadOptions())
+
+
+def test_every_option_has_a_help_text_that_can_be_printed():
+    assert all(action.help for action in parser()._actions)
+    assert "--max-num-batched-tokens N" in parser().format_help()
+
+
+def test_the_model_is_optional():
+    assert parse()[0].model is None
+    assert parse("org/model", "--port", "0")[0].model == "org/model"
+
+
+def test_keys_and_protocols_may_be_repeated():
+    settings = parse("--api-key", "a", "--api-key", "b", "--api-key", "a", "--protocol", "x", "--protocol", "y")[1]
+    assert (settings.api_keys, settings.protocols) == (("a", "b"), ("x", "y"))
+
+
+def test_the_key_of_the_environment_is_used_unless_one_is_given(monkeypatch):
+    monkeypatch.setenv("VLLM_MLX_API_KEY", "from-environment\n")
+    assert parse()[1].api_keys == ("from-environment",)
+    assert parse("--api-key", "given")[1].api_keys == ("given",)
+
+
+def test_an_empty_key_in_the_environment_does_not_open_the_server(monkeypatch):
+    monkeypatch.setenv("VLLM_MLX_API_KEY", "")
+    with pytest.raises(UsageError, match="VLLM_MLX_API_KEY is set but empty"):
+        parse()
+
+
+def test_settings_never_show_a_key():
+    assert "hush" not in repr(parse("--api-key", "hush")[1])
+
+
+def test_parsers_named_auto_are_chosen():
+    settings = parse("--tool-call-parser", "auto", "--reasoning-parser", "auto")[1]
+    assert (settings.tool_parser, settings.reasoning_parser) == (None, None)
+
+
+def test_a_default_above_the_limit_is_refused():
+    with pytest.raises(UsageError, match=r"--max-tokens 9 .* --max-request-tokens 8"):
+        parse("--max-tokens", "9", "--max-request-tokens", "8")
+
+
+def test_options_of_plugins_reach_them():
+    own = parser()
+    own.add_argument("--quota")
+    args = own.parse_args(["--quota", "5"])
+    assert options.serve_settings(args).plugin_options["quota"] == "5"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--port", "65536"],
+        ["--port", "http"],
+        ["--timeout", "0"],
+        ["--timeout", "nan"],
+        ["--max-num-seqs", "0"],
+        ["--default-top-p", "0"],
+        ["--default-chat-template-kwargs", "[]"],
+        ["--chat-template", "/no/such/file"],
+        ["--cache", "lru:x"],
+        ["--dtype", "int4"],
+        ["--api-key", ""],
+        ["--log-level", "loud"],
+    ],
+    ids=" ".join,
+)
+def test_a_bad_value_ends_with_code_2_and_one_line_that_names_the_option(argv, capsys):
+    with pytest.raises(SystemExit) as exit:
+        parse(*argv)
+    error = capsys.readouterr().err.splitlines()
+    assert exit.value.code == 2
+    assert len(error) == 2  # the usage in short, and the error
+    assert error[1].startswith(f"vllm-mlx serve: error: argument {argv[0]}: ")

@@ -1,0 +1,98 @@
+"""``vllm-mlx serve`` as a process, with the scripted model."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import httpx
+import pytest
+
+SCRIPTED = ("scripted", "--plugin", "vllm_mlx_core.testing.scripted")
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def serve():
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*argv: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vllm_mlx_core", "serve", *argv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def read_banner(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Read up to the end of the banner, and return the server's address and the whole text."""
+    assert process.stdout is not None
+    watchdog = threading.Timer(PATIENCE_S, process.kill)  # ends the loop if the banner never comes
+    watchdog.start()
+    text, address = "", ""
+    for line in process.stdout:
+        text += line
+        if line.startswith("  address"):
+            address = line.split()[1]
+        if line.lstrip().startswith("-d "):
+            watchdog.cancel()
+            return address, text
+    raise AssertionError(f"no banner, but {text!r} and {process.communicate()[1]!r}")
+
+
+def test_it_prints_a_banner_answers_and_stops_at_sigterm(serve):
+    process = serve(*SCRIPTED, "--port", "0", "--tool-call-parser", "hermes", "--api-key", "secret")
+    address, text = read_banner(process)
+    banner = " ".join(text.split())
+    assert "model scripted" in banner
+    assert "tool calls hermes" in banner
+    assert "parsers --tool-call-parser" in banner
+    assert "demonstration" not in banner
+    assert "secret" not in banner
+    body = {"model": "default", "messages": [{"role": "user", "content": "hello"}]}
+    with httpx.Client(trust_env=False, timeout=PATIENCE_S) as client:
+        url = f"{address}/v1/chat/completions"
+        assert client.post(url, json=body).status_code == 401
+        answer = client.post(url, json=body, headers={"Authorization": "Bearer secret"}).json()
+    assert answer["choices"][0]["message"]["content"] == "hello"
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+
+
+def test_a_port_in_use_is_one_line_before_anything_is_loaded(serve):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = serve(*SCRIPTED, "--port", str(port))
+        out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (2, "")
+    assert errors.startswith("vllm-mlx: ")
+    assert f"{port} " in errors
+    assert "in use" in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--protocol", "opnai"], ["--tool-call-parser", "herms"], ["--reasoning-parser", "thnk"], ["--cache", "lruu"]],
+    ids=" ".join,
+)
+def test_a_name_that_nothing_has_is_one_line_with_a_hint(serve, argv):
+    process = serve(*SCRIPTED, "--port", "0", *argv)
+    out, errors = process.communicate(timeout=PATIENCE_S)
+    assert out == ""
+    assert process.returncode in (1, 2)
+    assert argv[1] in errors.splitlines()[-1]
+    assert "Did you mean" in errors.splitlines()[-1]
+    assert "Traceback" not in errors

@@ -1,0 +1,91 @@
+"""What ``serve`` says once a model is ready."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import dataclass
+
+from vllm_mlx_core import __version__
+from vllm_mlx_core.api import ModelInfo
+
+UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Banner:
+    """The facts to tell. Texts are single lines."""
+
+    model: ModelInfo
+    weights_bytes: int
+    parsers_reason: str
+    """Why these parsers; may be empty."""
+    cache: str
+    """The cache policy and its budget."""
+    batching: str
+    """How sequences are served together, and what decided it."""
+    url: str
+    """Where clients reach the server, without a path."""
+    needs_key: bool
+    open_to_network: bool
+    chat_path: str | None
+    """Path of a chat route that the curl line can use; None: no such route is served."""
+    demonstration: bool
+    """The built-in model is served because none was named."""
+
+    def render(self) -> str:
+        """Return the text, several lines without a final newline."""
+        rows = [
+            ("model", ", ".join(dict.fromkeys([self.model.id, *self.model.aliases]))),
+            ("family", self.model.family),
+            ("weights", format_bytes(self.weights_bytes)),
+            ("context", f"{self.model.context_length} tokens"),
+            ("tool calls", self.model.tool_parser or "not parsed"),
+            ("reasoning", self.model.reasoning_parser or "not parsed"),
+            *([("parsers", self.parsers_reason)] if self.parsers_reason else []),
+            ("cache", self.cache),
+            ("batching", self.batching),
+            ("address", self.url),
+        ]
+        lines = [f"vllm-mlx {__version__}", *(f"  {name:<11}{text}" for name, text in rows)]
+        if self.demonstration:
+            lines += [
+                "",
+                "This is a small demonstration model: it shows that everything works, but knows little and is often",
+                "wrong. Name a model to serve another: vllm-mlx serve MODEL",
+            ]
+        if self.open_to_network and not self.needs_key:
+            lines += ["", "Everyone on the network can use this server: --api-key restricts it."]
+        if self.chat_path is not None:
+            lines += ["", "Try it:", "", self._curl(self.chat_path)]
+        return "\n".join(lines)
+
+    def _curl(self, path: str) -> str:
+        question = {
+            "model": "default",
+            "messages": [{"role": "user", "content": "What is the capital of France?"}],
+            "temperature": 0,  # the same answer for everyone, and the likeliest to be right from a small model
+        }
+        lines = [f"curl {self.url}{path}", "-H 'Content-Type: application/json'"]
+        if self.needs_key:
+            lines.append('-H "Authorization: Bearer $VLLM_MLX_API_KEY"')
+        return " \\\n    ".join([*lines, f"-d '{json.dumps(question)}'"])
+
+
+def format_bytes(count: int) -> str:
+    """Return ``count`` in the largest decimal unit that leaves at least 1, to three digits."""
+    value, unit = float(count), 0
+    while value >= 999.5 and unit < len(UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.3g} {UNITS[unit]}"
+
+
+def client_url(host: str, port: int) -> str:
+    """Return the address at which a client on this machine reaches a server that listens on ``host``."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{port}"
+    if address.is_unspecified:
+        address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
+    return f"http://[{address}]:{port}" if address.version == 6 else f"http://{address}:{port}"

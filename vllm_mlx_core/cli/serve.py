@@ -1,0 +1,99 @@
+"""Serve a model over HTTP, to every client of the installed protocols."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from . import options
+
+if TYPE_CHECKING:
+    import socket
+
+    from fastapi import FastAPI
+
+    from vllm_mlx_core.api import Settings
+    from vllm_mlx_core.host import Host
+    from vllm_mlx_core.residency.loader import LoadedModel
+
+HELP = "serve a model over HTTP"
+CHAT_PATH = "/v1/chat/completions"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.usage = "%(prog)s [MODEL] [option ...]"
+    options.add_model(parser, "serve")
+    options.add_network(parser)
+    options.add_loading(parser)
+    options.add_output(parser)
+    options.add_scheduling(parser)
+    options.add_cache(parser)
+    options.add_sampling_defaults(parser)
+
+
+def run(args: Namespace, host: Host) -> int:
+    """Serve until SIGTERM or Ctrl-C.
+
+    What can be wrong is found out in the order of what it costs: options, protocols and port before the model.
+    """
+    from . import logs
+
+    settings = options.serve_settings(args)
+    logs.configure(settings.log_level)
+    host.configure(settings)
+    for name in settings.protocols:
+        host.protocols.get(name)
+
+    from vllm_mlx_core import server
+
+    with server.bind(settings) as listener:
+        loaded = _load(args, host, settings)
+        from vllm_mlx_core.residency.pool import ModelPool
+
+        pool = ModelPool([loaded])
+        try:
+            app = server.create_app(pool, host, settings)
+            banner = _banner(args, settings, loaded, app, listener)
+            server.serve(app, listener, settings, ready=lambda: print(banner, flush=True))
+        finally:
+            pool.close()
+    return 0
+
+
+def _load(args: Namespace, host: Host, settings: Settings) -> LoadedModel:
+    from .failures import explain_load_failures
+    from .progress import report_progress
+
+    with report_progress() as progress, explain_load_failures(args.model):
+        from vllm_mlx_core.residency.loader import load_model
+
+        return load_model(args.model, host, settings, options.load_options(args, progress))
+
+
+def _banner(args: Namespace, settings: Settings, loaded: LoadedModel, app: FastAPI, listener: socket.socket) -> str:
+    from vllm_mlx_core.server.host_check import is_loopback
+
+    from .banner import Banner, client_url, format_bytes
+
+    limit = settings.engine.cache_memory_bytes
+    reason = loaded.ready.mode_reason or ("self-test passed" if settings.engine.self_test else "not tested")
+    return Banner(
+        model=loaded.info,
+        weights_bytes=loaded.ready.nbytes,
+        parsers_reason=loaded.parsers.reason,
+        cache=loaded.cache if limit is None else f"{loaded.cache}, at most {format_bytes(limit)}",
+        batching=f"{loaded.ready.mode} ({reason})",
+        url=client_url(settings.host, listener.getsockname()[1]),
+        needs_key=bool(settings.api_keys),
+        open_to_network=not is_loopback(settings.host),
+        chat_path=CHAT_PATH if _accepts_posts(app, CHAT_PATH) else None,
+        demonstration=args.model is None,
+    ).render()
+
+
+def _accepts_posts(app: FastAPI, path: str) -> bool:
+    from starlette.routing import Match
+
+    scope = {"type": "http", "method": "POST", "path": path, "root_path": "", "headers": []}
+    return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
