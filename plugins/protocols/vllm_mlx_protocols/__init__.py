@@ -1,0 +1,1 @@
+"""The built-in protocol front-ends, one package each."""

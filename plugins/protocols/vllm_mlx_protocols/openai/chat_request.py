@@ -1,0 +1,84 @@
+"""From the body of a chat completion request to what the engine is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm_mlx_core.api import Chat, GenerateRequest, InvalidRequest, Settings
+
+from .messages import to_messages
+from .sampling import check, to_sampling
+from .schema import ChatCompletionRequest, ResponseFormat
+from .tools import may_call, to_tools
+
+_RESERVED = frozenset({"chat_template", "messages", "tools", "add_generation_prompt", "tokenize"})
+"""Template variables that are not the client's to set."""
+
+
+def to_generate(
+    body: ChatCompletionRequest, settings: Settings, *, request_id: str, user: str | None = None
+) -> GenerateRequest:
+    """Return the engine's request. Pure. Raises InvalidRequest naming the field."""
+    check(body, settings)
+    check_text_only(body.response_format)
+    if body.modalities is not None and body.modalities != ["text"]:
+        raise InvalidRequest("modalities: this build answers in text only.", param="modalities")
+    tools = to_tools(body.tools)
+    calls_allowed = may_call(body.tool_choice, tools)
+    final = bool(body.continue_final_message)
+    if final and body.add_generation_prompt:
+        raise InvalidRequest(
+            "continue_final_message and add_generation_prompt exclude each other.", param="continue_final_message"
+        )
+    wins = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    return GenerateRequest(
+        request_id=request_id,
+        model=body.model,
+        prompt=Chat(
+            messages=to_messages(body.messages),
+            tools=tools if calls_allowed else (),  # a model that sees tools it must not call writes calls as text
+            template_kwargs=_template_kwargs(body),
+            add_generation_prompt=not final if body.add_generation_prompt is None else body.add_generation_prompt,
+            continue_final_message=final,
+        ),
+        sampling=to_sampling(body, settings, max_tokens=(wins, getattr(body, wins)), logprobs=_logprobs(body)),
+        n=body.n or 1,
+        tools_enabled=calls_allowed,
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        priority=body.priority or 0,
+        user=user,
+    )
+
+
+def check_text_only(wanted: ResponseFormat | None) -> None:
+    """Raise InvalidRequest for anything that only structured output could give."""
+    if wanted is not None and wanted.type != "text":
+        raise InvalidRequest(
+            "response_format: only text for now; anything else needs structured output, which is not in this build.",
+            param="response_format",
+        )
+
+
+def _logprobs(body: ChatCompletionRequest) -> int | None:
+    if not body.logprobs:
+        if body.top_logprobs:
+            raise InvalidRequest("top_logprobs needs logprobs: true.", param="top_logprobs")
+        return None
+    return body.top_logprobs or 0
+
+
+def _template_kwargs(body: ChatCompletionRequest) -> dict[str, Any]:
+    """Return the client's template variables; what ``chat_template_kwargs`` says itself wins over the short forms."""
+    kwargs: dict[str, Any] = {}
+    if body.reasoning_effort == "none":
+        kwargs["enable_thinking"] = False
+    elif body.reasoning_effort is not None:
+        kwargs["reasoning_effort"] = body.reasoning_effort
+    if body.enable_thinking is not None:
+        kwargs["enable_thinking"] = body.enable_thinking
+    for name, value in (body.chat_template_kwargs or {}).items():
+        if name in _RESERVED:
+            param = f"chat_template_kwargs.{name}"
+            raise InvalidRequest(f"{param} cannot be set by a request.", param=param)
+        kwargs[name] = value
+    return kwargs

@@ -1,0 +1,152 @@
+"""The fields that say how to pick tokens, which both generating endpoints have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vllm_mlx_core.api import InvalidRequest, SamplingParams, Settings
+
+from . import limits
+
+UNSET_MAX_TOKENS = -1
+"""What some clients send for "no limit"."""
+
+UNSUPPORTED = {
+    "audio": "this build answers in text",
+    "bad_words": "use logit_bias or stop",
+    "chat_template": "a template is the operator's to choose",
+    "function_call": "use tool_choice",
+    "functions": "use tools",
+    "grammar": "it needs structured output, which is not in this build",
+    "guided_choice": "it needs structured output, which is not in this build",
+    "guided_grammar": "it needs structured output, which is not in this build",
+    "guided_json": "it needs structured output, which is not in this build",
+    "guided_regex": "it needs structured output, which is not in this build",
+    "length_penalty": "it needs beam search, which is not in this build",
+    "prompt_logprobs": "probabilities of the prompt are not computed",
+    "structured_outputs": "it needs structured output, which is not in this build",
+    "truncate_prompt_tokens": "prompts are never cut",
+    "use_beam_search": "beam search is not in this build",
+    "web_search_options": "this server searches nothing",
+}
+"""Fields that some servers honour and this one cannot. Set to anything but null or false, they are refused."""
+
+
+class StreamOptions(BaseModel):
+    """What a stream contains besides the answer."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    include_usage: bool | None = None
+
+
+class SamplingFields(BaseModel):
+    """Null always means "not said". Unknown fields are ignored; values are never converted to another type."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    model: str = "default"
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    """1 or more; -1 is "not said"."""
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    """No stop before this many tokens."""
+    n: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    """0 and -1 switch it off."""
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stop: str | list[str] | None = None
+    """At most 64 strings of at most 1024 characters."""
+    stop_token_ids: (
+        Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=limits.MAX_STOP_TOKENS)] | None
+    ) = None
+    logit_bias: (
+        Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=limits.MAX_LOGIT_BIAS)] | None
+    ) = None
+    """Token ids, as strings, to what is added to their logits."""
+    ignore_eos: bool | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    """Lower runs first."""
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether the stream ends with a usage chunk."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+def check(body: SamplingFields, settings: Settings) -> None:
+    """Raise InvalidRequest for what types alone cannot say."""
+    for name, value in (body.model_extra or {}).items():
+        if name in UNSUPPORTED and value is not None and value is not False:
+            raise InvalidRequest(f"{name} is not supported: {UNSUPPORTED[name]}.", param=name)
+    if body.n is not None and body.n > settings.max_completions:
+        raise InvalidRequest(f"n must be at most {settings.max_completions}.", param="n")
+    if body.stream_options is not None and not body.stream:
+        raise InvalidRequest("stream_options needs stream: true.", param="stream_options")
+
+
+def to_sampling(
+    body: SamplingFields, settings: Settings, *, max_tokens: tuple[str, int | None], logprobs: int | None
+) -> SamplingParams:
+    """Return the sampling parameters. ``max_tokens`` is the field that counts and its value. Raises InvalidRequest."""
+    limit = _max_tokens(*max_tokens, settings)
+    minimum = body.min_tokens or 0
+    if limit is not None and minimum > limit:
+        raise InvalidRequest(f"min_tokens is larger than {max_tokens[0]}.", param="min_tokens")
+    return SamplingParams(
+        max_tokens=limit,
+        min_tokens=minimum,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        min_p=body.min_p,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        repetition_penalty=body.repetition_penalty,
+        logit_bias={_token_id(key): value for key, value in (body.logit_bias or {}).items()},
+        seed=body.seed,
+        stop=_stops(body.stop),
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        ignore_eos=bool(body.ignore_eos),
+        logprobs=logprobs,
+    )
+
+
+def _max_tokens(field: str, value: int | None, settings: Settings) -> int | None:
+    if value is None or value == UNSET_MAX_TOKENS:
+        return None
+    if value < 1:
+        raise InvalidRequest(f"{field} must be 1 or more, or -1 for no limit.", param=field)
+    if settings.max_request_tokens is not None and value > settings.max_request_tokens:
+        raise InvalidRequest(f"{field} must be at most {settings.max_request_tokens}.", param=field)
+    return value
+
+
+def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if len(stops) > limits.MAX_STOPS:
+        raise InvalidRequest(f"stop takes at most {limits.MAX_STOPS} strings.", param="stop")
+    if not all(stops):
+        raise InvalidRequest("stop must not hold an empty string.", param="stop")
+    if max(map(len, stops), default=0) > limits.MAX_STOP_CHARS:
+        raise InvalidRequest(f"A stop string may have at most {limits.MAX_STOP_CHARS} characters.", param="stop")
+    return stops
+
+
+def _token_id(key: str) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) <= 10):
+        raise InvalidRequest("logit_bias: every key must be a token id, written as a string.", param="logit_bias")
+    return int(key)

@@ -1,0 +1,116 @@
+"""What clients may send to the two generating endpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from . import limits
+from .sampling import SamplingFields
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class ContentPart(_Part):
+    """One part of a message's content."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class FunctionCall(_Part):
+    """The function that a past call named; ``arguments`` is JSON text or an object."""
+
+    name: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(_Part):
+    """A call that the assistant made."""
+
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionCall
+
+
+class Message(_Part):
+    """One message, whatever its role."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[ContentPart], Field(max_length=limits.MAX_PARTS)] | None = None
+    name: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=limits.MAX_TOOL_CALLS)] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    """Another name for ``reasoning_content``."""
+    function_call: dict[str, Any] | None = None
+
+
+class Function(_Part):
+    """A function the model may call; ``parameters`` is a JSON Schema."""
+
+    name: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolDefinition(_Part):
+    """A tool; functions are the only kind."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class ResponseFormat(_Part):
+    """Only ``text`` for now."""
+
+    type: str
+
+
+class ChatCompletionRequest(SamplingFields):
+    """The body of ``POST /v1/chat/completions``."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=limits.MAX_MESSAGES)]
+    max_completion_tokens: int | None = None
+    """Wins over ``max_tokens``."""
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=limits.MAX_TOP_LOGPROBS)] | None = None
+    tools: Annotated[list[ToolDefinition], Field(max_length=limits.MAX_TOOLS)] | None = None
+    """An empty list is the same as none."""
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+    modalities: list[str] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Variables for the chat template."""
+    enable_thinking: bool | None = None
+    """Short for the variable of that name."""
+    reasoning_effort: str | None = None
+    """``none`` switches thinking off; anything else is a variable for the chat template."""
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+class CompletionRequest(SamplingFields):
+    """The body of ``POST /v1/completions``."""
+
+    prompt: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=limits.MAX_PROMPTS)]
+        | Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)]
+        | Annotated[
+            list[Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)]],
+            Field(min_length=1, max_length=limits.MAX_PROMPTS),
+        ]
+    )
+    logprobs: Annotated[int, Field(ge=0, le=limits.MAX_TOP_LOGPROBS)] | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+    suffix: str | None = None
+    response_format: ResponseFormat | None = None

@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from vllm_mlx_core.api import (
+    EngineFailed,
+    Output,
+    Overloaded,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    TokenLogprobs,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from vllm_mlx_core.testing.protocols import end, events_reply, text_reply
+
+pytestmark = pytest.mark.anyio
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+USER = {"role": "user", "content": "Hi"}
+TOOLS = [{"type": "function", "function": {"name": name}} for name in ("add", "ping")]
+CALLS = (
+    TextDelta("Let me see."),
+    ToolCallStart(0, "call_a", "add"),
+    ToolCallArguments(0, '{"a": '),
+    ToolCallArguments(0, '"日本"}'),
+    ToolCallEnd(0),
+    ToolCallStart(1, "call_b", "ping"),
+    ToolCallEnd(1),
+)
+
+
+async def stream(client, path=CHAT, **fields):
+    """Return the events of a stream: its objects, and "[DONE]"."""
+    body = {"messages": [USER]} if path == CHAT else {}
+    response = await client.post(path, json={**body, "stream": True, **fields})
+    assert response.status_code == 200, response.text
+    assert response.text.endswith("\n\n")
+    data = [line.removeprefix("data: ") for line in response.text.split("\n\n")[:-1]]
+    return [each if each == "[DONE]" else json.loads(each) for each in data]
+
+
+async def ask(client, path=CHAT, **fields):
+    body = {"messages": [USER]} if path == CHAT else {}
+    response = await client.post(path, json={**body, **fields})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def error(client, path=CHAT, **fields):
+    body = {"messages": [USER]} if path == CHAT else {}
+    response = await client.post(path, json={**body, **fields})
+    return response.status_code, response.json()["error"]
+
+
+async def test_a_whole_answer_has_every_field_strict_clients_want(client, engine):
+    engine.reply = text_reply("Hello", prompt_tokens=3)
+    answer = await ask(client, model="default")
+    assert answer.pop("id").startswith("chatcmpl-")
+    assert isinstance(answer.pop("created"), int)
+    assert answer == {
+        "object": "chat.completion",
+        "model": "scripted/model",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hello", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 3,
+            "completion_tokens": 6,
+            "total_tokens": 9,
+            "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        },
+    }
+
+
+async def test_a_stream_begins_with_the_role_and_ends_with_one_finish_and_done(client, engine):
+    engine.reply = text_reply('a"\n😀')
+    *chunks, done = await stream(client, model="scripted/model")
+    assert done == "[DONE]"
+    assert {(c["object"], c["model"]) for c in chunks} == {("chat.completion.chunk", "scripted/model")}
+    assert len({(c["id"], c["created"]) for c in chunks}) == 1
+    assert all("usage" not in c for c in chunks)
+    choices = [c["choices"][0] for c in chunks]
+    assert choices[0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
+    assert [c["delta"] for c in choices[1:]] == [{"content": x} for x in 'a"\n😀'] + [{}]
+    assert [c["finish_reason"] for c in choices] == [None] * 5 + ["stop"]
+    assert all(c["logprobs"] is None for c in choices)
+
+
+async def test_usage_comes_last_with_no_choices_and_is_null_before(client, engine):
+    usage = Usage(prompt_tokens=3, completion_tokens=5, cached_tokens=2, reasoning_tokens=1)
+    engine.reply = [[Output(choice=0, events=[TextDelta("x")])], [Output(choice=0, finish="length", usage=usage)]]
+    *chunks, last, done = await stream(client, stream_options={"include_usage": True})
+    assert done == "[DONE]"
+    assert all(c["usage"] is None for c in chunks)
+    assert last["choices"] == []
+    assert last["usage"] == {
+        "prompt_tokens": 3,
+        "completion_tokens": 5,
+        "total_tokens": 8,
+        "prompt_tokens_details": {"cached_tokens": 2},
+        "completion_tokens_details": {"reasoning_tokens": 1},
+    }
+
+
+async def test_tool_calls_in_one_piece(client, engine):
+    engine.reply = events_reply(*CALLS, finish="tool_calls")
+    choice = (await ask(client, tools=TOOLS))["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] == "Let me see."
+    assert choice["message"]["tool_calls"] == [
+        {"id": "call_a", "type": "function", "function": {"name": "add", "arguments": '{"a": "日本"}'}},
+        {"id": "call_b", "type": "function", "function": {"name": "ping", "arguments": "{}"}},
+    ]
+
+
+async def test_content_is_null_if_there_are_only_calls_and_empty_if_there_is_nothing(client, engine):
+    engine.reply = events_reply(*CALLS[1:], finish="tool_calls")
+    assert (await ask(client, tools=TOOLS))["choices"][0]["message"]["content"] is None
+    engine.reply = [end()]
+    message = (await ask(client))["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "", "refusal": None}
+
+
+@pytest.mark.parametrize("joined", [False, True])
+async def test_tool_deltas_have_an_index_and_say_id_and_name_once(client, engine, joined):
+    engine.reply = events_reply(*CALLS, finish="tool_calls")
+    if joined:
+        engine.reply = [[Output(choice=0, events=CALLS)], end("tool_calls")]
+    *chunks, _ = await stream(client, tools=TOOLS)
+    deltas = [c["choices"][0]["delta"] for c in chunks]
+    calls = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
+    assert all(len(call) == 1 for call in calls)
+    starts = [call[0] for call in calls if "id" in call[0]]
+    assert starts == [
+        {"index": 0, "id": "call_a", "type": "function", "function": {"name": "add", "arguments": ""}},
+        {"index": 1, "id": "call_b", "type": "function", "function": {"name": "ping", "arguments": ""}},
+    ]
+    later = [call[0] for call in calls if "id" not in call[0]]
+    assert all(set(call) == {"index", "function"} and set(call["function"]) == {"arguments"} for call in later)
+    for index, arguments in ((0, '{"a": "日本"}'), (1, "{}")):
+        assert "".join(call["function"]["arguments"] for call in later if call["index"] == index) == arguments
+    assert [c["choices"][0]["finish_reason"] for c in chunks if c["choices"][0]["finish_reason"]] == ["tool_calls"]
+
+
+async def test_reasoning_has_both_names(client, engine):
+    engine.reply = events_reply(ReasoningDelta("Hm"), ReasoningDelta("."), TextDelta("Yes"))
+    message = (await ask(client))["choices"][0]["message"]
+    assert (message["reasoning"], message["reasoning_content"], message["content"]) == ("Hm.", "Hm.", "Yes")
+    deltas = [c["choices"][0]["delta"] for c in (await stream(client))[:-1]]
+    assert deltas[1] == {"reasoning": "Hm", "reasoning_content": "Hm"}
+
+
+async def test_several_completions_are_numbered_and_the_prompt_counts_once(client, engine):
+    engine.reply = text_reply("ab", prompt_tokens=3)
+    answer = await ask(client, n=3)
+    assert [(c["index"], c["message"]["content"]) for c in answer["choices"]] == [(0, "ab"), (1, "ab"), (2, "ab")]
+    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (3, 9)
+    *chunks, usage, _ = await stream(client, n=3, stream_options={"include_usage": True})
+    for index in range(3):
+        mine = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
+        assert mine[0]["delta"]["role"] == "assistant"
+        assert "".join(c["delta"].get("content", "") for c in mine) == "ab"
+        assert [c["finish_reason"] for c in mine if c["finish_reason"]] == ["stop"]
+    assert usage["usage"] == answer["usage"]
+
+
+def token(text, logprob=-0.5, top=()):
+    return TokenLogprobs(TokenLogprob(1, text, logprob), [TokenLogprob(2, each, lp) for each, lp in top])
+
+
+async def test_logprobs_have_one_entry_per_token_streamed_or_not(client, engine):
+    emoji = "😀".encode()
+    engine.reply = [
+        [Output(choice=0, logprobs=[token(emoji[:2], top=[(emoji[:2], -0.5), (b"x", -math.inf)])])],  # held back
+        [Output(choice=0, events=[TextDelta("😀")], logprobs=[token(emoji[2:])])],
+        [Output(choice=0, logprobs=[token(b"")], finish="stop", usage=Usage())],
+    ]
+    entries = (await ask(client, logprobs=True, top_logprobs=2))["choices"][0]["logprobs"]["content"]
+    assert [entry["bytes"] for entry in entries] == [list(emoji[:2]), list(emoji[2:]), []]
+    assert entries[0]["top_logprobs"][1] == {"token": "x", "logprob": -9999.0, "bytes": [120]}
+    *chunks, _ = await stream(client, logprobs=True, top_logprobs=2)
+    streamed = [c["choices"][0]["logprobs"] for c in chunks]
+    assert [entry for each in streamed if each for entry in each["content"]] == entries
+
+
+async def test_an_error_midway_is_the_last_event(client, engine):
+    engine.reply = [*text_reply("abc")[:3], EngineFailed("Broken.")]
+    events = await stream(client)
+    assert events[-1] == {"error": {"message": "Broken.", "type": "server_error", "param": None, "code": None}}
+    assert all(event["choices"][0]["finish_reason"] is None for event in events[:-1])
+
+
+async def test_an_engine_that_ends_early_is_an_error_not_a_finish(client, engine):
+    engine.reply = text_reply("abc")[:3]
+    assert "error" in (await stream(client))[-1]
+
+
+async def test_a_failing_encoder_does_not_break_the_stream_format(client, engine):
+    engine.reply = [[Output(choice=5, events=[TextDelta("x")])]]
+    assert (await stream(client))[-1]["error"]["type"] == "server_error"
+
+
+async def test_refusals_come_before_the_first_byte(client, engine):
+    def refuse(request):
+        raise Overloaded("Full.", retry_after_s=9)
+
+    engine.reply = refuse
+    response = await client.post(CHAT, json={"messages": [USER], "stream": True})
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "9"
+    assert response.json()["error"]["type"] == "overloaded_error"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": None}, "messages"),
+        ({"messages": [USER, {"content": "x"}]}, "messages[1].role"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0].type"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]},
+            "messages[0].tool_calls[0].function.name",
+        ),
+        ({"temperature": "hot"}, "temperature"),
+        ({"stop": ["a", 5]}, "stop[1]"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 500}}, "logit_bias.1"),
+        ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"stream_options": {}}, "stream_options"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].type"),
+        ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"n": 9}, "n"),
+        ({"max_tokens": 1001}, "max_tokens"),
+    ],
+)  # fmt: skip
+async def test_a_wrong_field_is_named_as_the_client_wrote_it(client, engine, fields, param):
+    status, body = await error(client, **fields)
+    assert (status, body["type"], body["param"]) == (400, "invalid_request_error", param)
+    assert not engine.requests
+
+
+async def test_an_unknown_model_is_not_found_on_every_route(client):
+    for path, fields in ((CHAT, {}), (TEXT, {"prompt": "x"})):
+        status, body = await error(client, path, model="../../etc", **fields)
+        assert (status, body["code"], body["param"]) == (404, "model_not_found", "model")
+    response = await client.get("/v1/models/no/such")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_models(client):
+    expected = {
+        "id": "scripted/model",
+        "object": "model",
+        "created": 1_700_000_000,
+        "owned_by": "vllm-mlx",
+        "max_model_len": 4096,
+    }
+    assert (await client.get("/v1/models")).json() == {"object": "list", "data": [expected]}
+    assert (await client.get("/v1/models/scripted/model")).json() == expected
+    assert (await client.get("/v1/models/default")).json() == expected
+
+
+async def test_text_completions_in_one_piece(client, engine):
+    engine.reply = text_reply("ab", prompt_tokens=3)
+    answer = await ask(client, TEXT, prompt=["x", "y"], n=2, echo=True)
+    assert answer["id"].startswith("cmpl-")
+    assert answer["object"] == "text_completion"
+    assert [(c["index"], c["text"], c["finish_reason"], c["logprobs"]) for c in answer["choices"]] == [
+        (0, "xab", "stop", None),
+        (1, "xab", "stop", None),
+        (2, "yab", "stop", None),
+        (3, "yab", "stop", None),
+    ]
+    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (6, 12)
+    assert [request.prompt for request in engine.requests] == ["x", "y"]
+
+
+async def test_text_completions_streamed(client, engine):
+    engine.reply = text_reply("ab", prompt_tokens=3)
+    fields = {"prompt": ["x", "y"], "echo": True, "stream_options": {"include_usage": True}}
+    *chunks, usage, done = await stream(client, TEXT, **fields)
+    assert done == "[DONE]"
+    assert {c["object"] for c in chunks} == {"text_completion"}
+    assert all(c["id"] == chunks[0]["id"] for c in chunks)
+    for index, text in enumerate(("xab", "yab")):
+        mine = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
+        assert "".join(c["text"] for c in mine) == text
+        assert [c["finish_reason"] for c in mine if c["finish_reason"]] == ["stop"]
+    assert (usage["choices"], usage["usage"]["prompt_tokens"]) == ([], 6)
+    assert all(stream.closed.is_set() for stream in engine.streams)
+
+
+async def test_legacy_logprobs_are_columns_with_offsets(client, engine):
+    engine.reply = [
+        [Output(choice=0, events=[TextDelta("ab")], logprobs=[token(b"ab", top=[(b"ab", -0.5)])])],
+        [Output(choice=0, events=[TextDelta("c")], logprobs=[token(b"c", top=[(b"d", -0.1)])])],
+        end("length"),
+    ]
+    expected = {
+        "tokens": ["ab", "c"],
+        "token_logprobs": [-0.5, -0.5],
+        "top_logprobs": [{"ab": -0.5}, {"d": -0.1}],
+        "text_offset": [0, 2],
+    }
+    assert (await ask(client, TEXT, prompt="x", logprobs=1))["choices"][0]["logprobs"] == expected
+    *chunks, _, _ = await stream(client, TEXT, prompt="x", logprobs=1)
+    parts = [c["choices"][0]["logprobs"] for c in chunks]
+    assert {key: [each for part in parts for each in part[key]] for key in expected} == expected
+    engine.reply = text_reply("a")
+    assert (await ask(client, TEXT, prompt="x", logprobs=0))["choices"][0]["logprobs"]["top_logprobs"] is None
+
+
+async def test_one_prompt_that_is_refused_closes_the_others(client, engine):
+    def reply(request):
+        if request.prompt == "bad":
+            raise Overloaded("Full.")
+        return text_reply("x")
+
+    engine.reply = reply
+    status, _ = await error(client, TEXT, prompt=["good", "bad"])
+    assert status == 503
+    assert [stream.closed.is_set() for stream in engine.streams] == [True]
+
+
+async def test_a_failure_of_one_prompt_ends_the_whole_stream(client, engine):
+    engine.reply = lambda request: [EngineFailed("Broken.")] if request.prompt == "bad" else text_reply("x" * 50)
+    events = await stream(client, TEXT, prompt=["good", "bad"])
+    assert events[-1]["error"]["message"] == "Broken."
+    assert all(stream.closed.is_set() for stream in engine.streams)
+
+
+async def test_form_posts_from_web_pages_are_refused(client):
+    response = await client.post(CHAT, content=b'{"messages": []}', headers={"content-type": "text/plain"})
+    assert response.status_code == 400
+    assert "application/json" in response.json()["error"]["message"]

@@ -1,0 +1,107 @@
+"""The ASGI application: front-ends mounted behind what protects them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from vllm_mlx_core import __version__
+from vllm_mlx_core.api import EngineClient, MissingExtra, PluginError, ProtocolFrontend, Settings
+from vllm_mlx_core.host import Host
+
+from . import errors
+from .auth import Auth
+from .health import health_router
+from .host_check import HostCheck, is_loopback
+from .limits import BodyLimit
+from .request_id import RequestId
+
+log = logging.getLogger(__name__)
+
+
+def create_app(engine: EngineClient, host: Host, settings: Settings) -> FastAPI:
+    """Return the application that serves the chosen front-ends, or all that are registered.
+
+    Plugins may add routes and middleware; both stay behind authentication and limits. Raises PluginError if a front-end
+    that was asked for cannot be used; one that was only found is left out with a warning.
+    """
+    frontends = [kind(engine, settings) for kind in _choose(host, settings.protocols)]
+    return assemble(engine, frontends, settings, mount=lambda app: host.mount(app, engine), stopped=host.shutdown)
+
+
+def assemble(
+    engine: EngineClient,
+    frontends: Sequence[ProtocolFrontend],
+    settings: Settings,
+    *,
+    mount: Callable[[FastAPI], None] = lambda app: None,
+    stopped: Callable[[], None] = lambda: None,
+) -> FastAPI:
+    """Return the application of these front-ends. ``mount`` may add to it, ``stopped`` is called when it has stopped.
+
+    ``app.state.paths`` are the paths of the front-ends' routes. Raises PluginError if two of them claim the same route.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.callback(stopped)
+            for frontend in frontends:
+                await stack.enter_async_context(frontend.lifespan())
+            yield
+
+    app = FastAPI(
+        title="vllm-mlx",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.include_router(health_router(engine))
+    taken: dict[tuple[str, str], ProtocolFrontend] = {}
+    for frontend in frontends:
+        router = frontend.router()
+        for route in router.routes:
+            if isinstance(route, APIRoute):
+                _claim(taken, frontend, route)
+        app.include_router(router)
+    app.state.paths = frozenset(path for _, path in taken)
+    mount(app)
+    _protect(app, errors.Renderer(frontends), settings)
+    return app
+
+
+def _protect(app: FastAPI, renderer: errors.Renderer, settings: Settings) -> None:
+    """Wrap everything that is mounted so far. What is added last stands outermost."""
+    errors.install(app, renderer)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(Auth, keys=settings.api_keys)
+    if is_loopback(settings.host):
+        app.add_middleware(HostCheck)
+    app.add_middleware(errors.ErrorBoundary, renderer=renderer)
+    app.add_middleware(RequestId)
+
+
+def _choose(host: Host, names: Sequence[str]) -> list[type[ProtocolFrontend]]:
+    if names:
+        return [host.protocols.get(name) for name in dict.fromkeys(names)]
+    found = []
+    for entry in host.protocols:
+        try:
+            found.append(host.protocols.load(entry))
+        except (PluginError, MissingExtra) as error:
+            log.warning("The protocol %r is not served: %s", entry.name, error)
+    return found
+
+
+def _claim(taken: dict[tuple[str, str], ProtocolFrontend], frontend: ProtocolFrontend, route: APIRoute) -> None:
+    for method in sorted(route.methods or ()):
+        other = taken.setdefault((method, route.path), frontend)
+        if other is not frontend:
+            names = f"{type(other).__name__} and {type(frontend).__name__}"
+            raise PluginError(f"{names} both serve {method} {route.path}: choose one with --protocol.")

@@ -1,0 +1,152 @@
+"""Whatever goes wrong becomes one RequestError, and the front-end that owns the path says it in its own protocol."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vllm_mlx_core.api import (
+    AuthenticationFailed,
+    EngineFailed,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    PayloadTooLarge,
+    ProtocolFrontend,
+    RateLimited,
+    RequestError,
+    RequestTimedOut,
+    Unsupported,
+)
+
+from .shutdown import is_shutdown
+from .validation import describe
+
+log = logging.getLogger(__name__)
+
+
+class MethodNotAllowed(InvalidRequest):
+    """The path exists, but not for this method."""
+
+    status = 405
+
+
+class Renderer:
+    """Chooses who renders an error: the front-end with the longest of its ``paths`` that leads to the request's."""
+
+    def __init__(self, frontends: Sequence[ProtocolFrontend]) -> None:
+        owners = [(path.rstrip("/"), frontend) for frontend in frontends for path in frontend.paths]
+        self._owners = sorted(owners, key=lambda owner: len(owner[0]), reverse=True)
+
+    def render(self, path: str, error: RequestError) -> Response:
+        """Return the response for ``error`` on ``path``. Never raises."""
+        try:
+            response = self._render(path, error)
+        except Exception:
+            log.exception("A front-end could not render %s", type(error).__name__)
+            response = plain(error)
+        if error.retry_after_s is not None:
+            response.headers["retry-after"] = str(error.retry_after_s)
+        if isinstance(error, AuthenticationFailed):
+            response.headers["www-authenticate"] = "Bearer"
+        return response
+
+    def _render(self, path: str, error: RequestError) -> Response:
+        for prefix, frontend in self._owners:
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return frontend.render_error(error)
+        return plain(error)
+
+
+def plain(error: RequestError) -> Response:
+    """Return ``error`` as JSON that belongs to no protocol, for paths that no front-end owns."""
+    body = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}
+    return JSONResponse({"error": body}, error.status)
+
+
+class ErrorBoundary:
+    """Outermost but for the request's identity: no exception passes it while a response can still be sent."""
+
+    def __init__(self, app: ASGIApp, renderer: Renderer) -> None:
+        self._app = app
+        self._renderer = renderer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; answer for whoever fails."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+            return
+        except BaseException as failure:
+            if is_shutdown(failure):
+                error: RequestError = Overloaded("The server is shutting down.")
+            elif not isinstance(failure, Exception):
+                raise
+            elif isinstance(failure, RequestError):
+                error = failure
+            else:
+                log.exception("Request %s failed", scope.get("state", {}).get("request_id", ""))
+                error = EngineFailed("The server failed on this request.")
+            if started:
+                if is_shutdown(failure):
+                    return
+                raise
+        await self._renderer.render(scope["path"], error)(scope, receive, send)
+
+
+def install(app: FastAPI, renderer: Renderer) -> None:
+    """Replace the framework's own error bodies. Mutates ``app``."""
+
+    async def on_http(request: Request, failure: Exception) -> Response:
+        assert isinstance(failure, HTTPException)
+        response = renderer.render(request.scope["path"], _from_http(request, failure))
+        for name, value in (failure.headers or {}).items():
+            response.headers.setdefault(name, value)
+        return response
+
+    async def on_validation(request: Request, failure: Exception) -> Response:
+        assert isinstance(failure, RequestValidationError)
+        return renderer.render(request.scope["path"], describe(failure))
+
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(RequestValidationError, on_validation)
+
+
+_KINDS: dict[int, type[RequestError]] = {
+    kind.status: kind
+    for kind in (
+        AuthenticationFailed,
+        NotFound,
+        MethodNotAllowed,
+        PayloadTooLarge,
+        RateLimited,
+        Unsupported,
+        Overloaded,
+        RequestTimedOut,
+    )
+}
+
+
+def _from_http(request: Request, failure: HTTPException) -> RequestError:
+    where = f"{request.method} {request.scope['path'][:200]}"
+    if failure.status_code == 404 and failure.detail == "Not Found":
+        return NotFound(f"There is no route {where}.")
+    if failure.status_code == 405:
+        return MethodNotAllowed(f"There is no {where}.")
+    fallback = InvalidRequest if failure.status_code < 500 else EngineFailed
+    return _KINDS.get(failure.status_code, fallback)(str(failure.detail))

@@ -1,0 +1,136 @@
+"""An engine without a model, which replies as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from vllm_mlx_core.api import (
+    Chat,
+    Event,
+    FinishReason,
+    GenerateRequest,
+    ModelInfo,
+    NotFound,
+    Output,
+    RenderedPrompt,
+    RequestError,
+    TextDelta,
+    Usage,
+)
+
+Step: TypeAlias = Sequence[Output] | RequestError | asyncio.Event
+"""What one engine step does: adds outputs, fails the request, or waits until the event is set."""
+Reply: TypeAlias = Iterable[Step]
+
+
+def text_reply(text: str, *, finish: FinishReason = "stop", prompt_tokens: int = 3) -> list[Step]:
+    """Return a reply of one character per step, each of them one token, and then the finish."""
+    steps: list[Step] = [[Output(choice=0, events=[TextDelta(each)], token_ids=[ord(each)])] for each in text]
+    return [*steps, end(finish, completion_tokens=len(text) + 1, prompt_tokens=prompt_tokens)]
+
+
+def events_reply(*events: Event, finish: FinishReason = "stop", prompt_tokens: int = 3) -> list[Step]:
+    """Return a reply of one event per step, and then the finish."""
+    steps: list[Step] = [[Output(choice=0, events=[event], token_ids=[0])] for event in events]
+    return [*steps, end(finish, completion_tokens=len(events) + 1, prompt_tokens=prompt_tokens)]
+
+
+def end(finish: FinishReason = "stop", *, completion_tokens: int = 1, prompt_tokens: int = 3) -> list[Output]:
+    """Return the step that ends a completion."""
+    usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+    return [Output(choice=0, finish=finish, usage=usage)]
+
+
+class ScriptedStream:
+    """One request's outputs (an ``api.OutputStream``); remembers how far it got and whether it was closed."""
+
+    def __init__(self, steps: Reply, n: int, prompt_tokens: int) -> None:
+        self._steps = steps
+        self._n = n
+        self.prompt_tokens = prompt_tokens
+        self.steps_taken = 0
+        self.closed = asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Output]]:
+        """Iterate over the script; between two steps others get a turn, as with a real engine."""
+        for step in self._steps:
+            await asyncio.sleep(0)
+            if self.closed.is_set():
+                return
+            self.steps_taken += 1
+            if isinstance(step, RequestError):
+                raise step
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+            else:
+                yield self._for_every_choice(step)
+
+    async def aclose(self) -> None:
+        """Note that the front-end is done with it."""
+        self.closed.set()
+
+    def _for_every_choice(self, outputs: Sequence[Output]) -> Sequence[Output]:
+        if self._n == 1 or any(output.choice for output in outputs):
+            return outputs
+        return [msgspec.structs.replace(output, choice=choice) for choice in range(self._n) for output in outputs]
+
+
+class ScriptedEngine:
+    """An ``api.EngineClient`` without a model: it replies with given outputs and remembers what it was asked.
+
+    ``reply`` is a script or makes one from the request; it may raise RequestError, which refuses the request. A script
+    that only speaks of choice 0 is repeated for every completion. Outputs are the engine's side of the contract: a
+    script that breaks it tests nothing.
+    """
+
+    def __init__(
+        self,
+        reply: Reply | Callable[[GenerateRequest], Reply] = (),
+        *,
+        models: Sequence[str] = ("scripted/model",),
+        prompt_tokens: int = 3,
+    ) -> None:
+        self.reply = reply
+        self.requests: list[GenerateRequest] = []
+        self.streams: list[ScriptedStream] = []
+        self.status = "ok"
+        self.prompt_tokens = prompt_tokens
+        self._models = [ModelInfo(id=name, created=1_700_000_000, context_length=4096, family="s") for name in models]
+
+    def models(self) -> Sequence[ModelInfo]:
+        """Return the models it pretends to serve."""
+        return self._models
+
+    def model(self, name: str) -> ModelInfo:
+        """Return one of them; the first is also called "default". Raises NotFound."""
+        for info in self._models:
+            if name == info.id:
+                return info
+        if name == "default":
+            return self._models[0]
+        raise NotFound("There is no such model.")
+
+    async def generate(self, request: GenerateRequest) -> ScriptedStream:
+        """Start the script."""
+        self.requests.append(request)
+        steps = self.reply(request) if callable(self.reply) else self.reply
+        stream = ScriptedStream(steps, request.n, self.prompt_tokens)
+        self.streams.append(stream)
+        return stream
+
+    async def render(self, request: GenerateRequest) -> RenderedPrompt:
+        """Render the texts of the prompt, one line each, one token per character."""
+        prompt = request.prompt
+        if isinstance(prompt, Chat):
+            prompt = "\n".join(str(message.get("content") or "") for message in prompt.messages)
+        if isinstance(prompt, str):
+            return RenderedPrompt(text=prompt, token_ids=[ord(each) for each in prompt])
+        return RenderedPrompt(text="", token_ids=prompt)
+
+    def health(self) -> Mapping[str, Any]:
+        """Return ``status``."""
+        return {"status": self.status, "models": {info.id: {} for info in self._models}}
