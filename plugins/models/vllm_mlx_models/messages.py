@@ -1,0 +1,164 @@
+"""Messages as clients send them, put into the one shape that chat templates expect. Never mutates its input.
+
+- ``content`` is a string: text parts are joined by a newline, null and missing become empty. Parts that are not text
+  are refused, since a model that reads text only would silently lose them.
+- ``arguments`` of a call is an object. A JSON string is decoded; one that is not valid JSON is kept under ``_raw``.
+- ``developer`` is ``system``, unless the template knows the role.
+- A tool message has the ``name`` of the call it answers, if the conversation tells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vllm_mlx_core.api import InvalidRequest, Tool
+
+Message = dict[str, Any]
+
+_TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+_MEDIA_PARTS = {
+    "image": "images",
+    "image_url": "images",
+    "input_image": "images",
+    "input_audio": "audio",
+    "audio": "audio",
+    "audio_url": "audio",
+    "video": "video",
+    "video_url": "video",
+    "input_video": "video",
+}
+
+
+class Arguments(dict[str, Any]):
+    """The arguments of a call. Where a template treats them as text, they are JSON."""
+
+    def __str__(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
+
+    def __add__(self, other: object) -> str:
+        return f"{self}{other}"
+
+    def __radd__(self, other: object) -> str:
+        return f"{other}{self}"
+
+
+def normalize(messages: Sequence[Mapping[str, Any]], *, keep_developer: bool = False) -> list[Message]:
+    """Return the messages in the templates' shape. Raises InvalidRequest naming the offending message and part."""
+    if not messages:
+        raise InvalidRequest("messages must hold at least one message.", param="messages")
+    done: list[Message] = []
+    called: dict[str, str] = {}
+    for i, message in enumerate(messages):
+        shaped = _normalize_one(message, f"messages[{i}]", keep_developer)
+        for call in shaped.get("tool_calls", ()):
+            if call.get("id"):
+                called[call["id"]] = call["function"]["name"]
+        if shaped["role"] == "tool" and "name" not in shaped:
+            name = called.get(str(shaped.get("tool_call_id")))
+            if name is not None:
+                shaped["name"] = name
+        done.append(shaped)
+    return done
+
+
+def tool_dicts(tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
+    """Return the tools in the shape templates expect, or None if there are none."""
+    if not tools:
+        return None
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description or "",
+                "parameters": _plain(tool.parameters) or {"type": "object", "properties": {}},
+            },
+        }
+        for tool in tools
+    ]
+
+
+def _normalize_one(message: Mapping[str, Any], where: str, keep_developer: bool) -> Message:
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        raise InvalidRequest(f"{where}.role must be a non-empty string.", param=f"{where}.role")
+    shaped = {key: _plain(value) for key, value in message.items() if value is not None and key != "reasoning"}
+    shaped["role"] = "system" if role == "developer" and not keep_developer else role
+    shaped["content"] = _text(message.get("content"), f"{where}.content")
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(reasoning, str) and reasoning:
+        shaped["reasoning_content"] = reasoning
+    else:
+        shaped.pop("reasoning_content", None)
+    calls = message.get("tool_calls")
+    if calls:
+        if isinstance(calls, str) or not isinstance(calls, Sequence):
+            raise InvalidRequest(f"{where}.tool_calls must be a list.", param=f"{where}.tool_calls")
+        shaped["tool_calls"] = [_call(call, f"{where}.tool_calls[{j}]") for j, call in enumerate(calls)]
+    else:
+        shaped.pop("tool_calls", None)  # templates test for the key, and an empty list is a common client habit
+    return shaped
+
+
+def _text(content: Any, where: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping) or not isinstance(content, Sequence):
+        raise InvalidRequest(f"{where} must be a string or a list of content parts.", param=where)
+    return "\n".join(_part(part, f"{where}[{j}]") for j, part in enumerate(content))
+
+
+def _part(part: Any, where: str) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise InvalidRequest(f"{where} must be an object with a type.", param=where)
+    kind = part.get("type")
+    if kind in _TEXT_PARTS or (kind == "refusal" and "refusal" in part):
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if not isinstance(text, str):
+            raise InvalidRequest(f"{where}.text must be a string.", param=f"{where}.text")
+        return text
+    if kind in _MEDIA_PARTS:
+        raise InvalidRequest(f"{where}: this model reads text only, not {_MEDIA_PARTS[str(kind)]}.", param=where)
+    raise InvalidRequest(f"{where} has the unknown type {kind!r}.", param=where)
+
+
+def _call(call: Any, where: str) -> Message:
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise InvalidRequest(f"{where} must hold a function with a name.", param=where)
+    shaped = {"type": "function", "function": {"name": function["name"], "arguments": _arguments(function)}}
+    if isinstance(call.get("id"), str):
+        shaped["id"] = call["id"]
+    return shaped
+
+
+def _arguments(function: Mapping[str, Any]) -> Arguments:
+    given = function.get("arguments")
+    value = given
+    for _ in range(2):  # some clients encode twice
+        if not isinstance(value, str):
+            break
+        try:
+            value = json.loads(value) if value.strip() else {}
+        except ValueError:
+            break
+    if value is None:
+        return Arguments()
+    if isinstance(value, Mapping):
+        return Arguments(_plain(value))
+    return Arguments(_raw=given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    """Copy JSON-like data into dictionaries and lists, which templates test for."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(item) for item in value]
+    return value

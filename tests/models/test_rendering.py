@@ -1,0 +1,466 @@
+"""Chat rendering, with templates in the manner of the families that clients meet."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_mlx_core.api import Chat, InvalidRequest, ModelError, Tool
+from vllm_mlx_models.rendering import ChatRenderer
+from vllm_mlx_models.template import MAX_SOURCE, ChatTemplate, compile_template
+
+CHATML = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+SYSTEM_FIRST = """\
+{%- for message in messages %}
+{%- if message.role == 'system' and not loop.first %}
+{{- raise_exception('System message must be at the beginning.') }}
+{%- endif %}
+{{- '[' + message.role + ']' + message.content }}
+{%- endfor %}
+"""
+NO_SYSTEM = """\
+{%- for message in messages %}
+{%- if message['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+{%- endif %}
+{{- '<start_of_turn>' + message['role'] + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}
+{%- endfor %}
+"""
+DROPS_LATE_SYSTEM = """\
+{%- if messages[0].role in ['developer', 'system'] %}{{ '[developer]' + messages[0].content }}{% endif %}
+{%- for message in messages %}
+{%- if message.role == 'user' %}{{ '[user]' + message.content }}
+{%- elif message.role == 'assistant' %}{{ '[assistant]' + message.content }}
+{%- endif %}
+{%- endfor %}
+"""
+CALLS = """\
+{%- for message in messages %}
+{{- message.role + ':' + message.content }}
+{%- for call in message.tool_calls or [] %}
+{{- '<' + call.function.name }}
+{%- for key, value in call.function.arguments | items %}{{ ' ' + key + '=' + (value | tojson) }}{% endfor %}
+{{- '>' }}
+{%- endfor %}
+{%- endfor %}
+"""
+CALLS_AS_TEXT = """\
+{%- for message in messages %}
+{%- for call in message.tool_calls or [] %}
+{{- '```json\\n' + call['function']['arguments'] + '\\n```' }}{{ call.function.arguments }}
+{%- endfor %}
+{%- endfor %}
+"""
+MISTRAL = """\
+{{- bos_token }}
+{%- for message in messages %}
+{%- if message.tool_calls is defined %}
+{%- for call in message.tool_calls %}
+{%- if call.id is not defined or call.id | length != 9 %}
+{{- raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}
+{%- endif %}
+{{- '[CALL ' + call.id + ']' }}
+{%- endfor %}
+{%- elif message.role == 'tool' %}
+{%- if message.tool_call_id | length != 9 %}{{ raise_exception('length 9!') }}{% endif %}
+{{- '[RESULT ' + message.tool_call_id + ']' }}
+{%- else %}{{- '[' + message.role + ']' + message.content }}
+{%- endif %}
+{%- endfor %}
+"""
+
+
+def user(content="Hi", **more):
+    return {"role": "user", "content": content, **more}
+
+
+def assistant(content="Hello", **more):
+    return {"role": "assistant", "content": content, **more}
+
+
+def system(content="Be brief.", **more):
+    return {"role": "system", "content": content, **more}
+
+
+def call(arguments, name="get_weather", call_id="call_3f2a-long"):
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+@pytest.fixture
+def render(with_template):
+    def run(template, *messages, **chat):
+        return with_template(template).render(Chat(messages=messages, **chat)).text
+
+    return run
+
+
+# -- content ----------------------------------------------------------------------------------------------------------
+
+
+def test_text_parts_are_joined_in_order_by_a_newline(render):
+    parts = [{"type": "text", "text": "A"}, {"type": "input_text", "text": "B"}, "C"]
+    assert render(CHATML, system(parts), user(parts), add_generation_prompt=False) == (
+        "<|im_start|>system\nA\nB\nC<|im_end|>\n<|im_start|>user\nA\nB\nC<|im_end|>\n"
+    )
+
+
+@pytest.mark.parametrize("message", [user(None), {"role": "user"}, user([])])
+def test_missing_content_is_empty(render, message):
+    assert render(CHATML, message, add_generation_prompt=False) == "<|im_start|>user\n<|im_end|>\n"
+
+
+@pytest.mark.parametrize("kind", ["image_url", "image", "input_image", "input_audio", "video_url"])
+def test_parts_that_a_text_model_cannot_read_are_refused_by_place(render, kind):
+    with pytest.raises(InvalidRequest, match=r"messages\[1\]\.content\[1\]: this model reads text only") as caught:
+        render(CHATML, user(), user([{"type": "text", "text": "A"}, {"type": kind}]))
+    assert caught.value.param == "messages[1].content[1]"
+
+
+@pytest.mark.parametrize("part", [{"type": "hologram"}, {}, 3, {"type": "text"}, {"type": "text", "text": 3}])
+def test_malformed_parts_are_refused_by_place(render, part):
+    with pytest.raises(InvalidRequest, match=r"messages\[0\]\.content\[0\]"):
+        render(CHATML, user([part]))
+
+
+@pytest.mark.parametrize("content", [3, {"type": "text", "text": "A"}, b"A"])
+def test_other_content_is_refused_by_place(render, content):
+    with pytest.raises(InvalidRequest, match=r"messages\[0\]\.content"):
+        render(CHATML, user(content))
+
+
+@pytest.mark.parametrize("role", [None, "", 3])
+def test_a_message_needs_a_role(render, role):
+    with pytest.raises(InvalidRequest, match=r"messages\[0\]\.role"):
+        render(CHATML, {"role": role, "content": "A"})
+
+
+def test_a_conversation_needs_a_message(render):
+    with pytest.raises(InvalidRequest, match="at least one message"):
+        render(CHATML)
+
+
+def test_what_the_client_sent_is_not_changed(render):
+    message = assistant(None, tool_calls=[call('{"a": 1}')])
+    before = json.dumps(message)
+    render(CALLS, user(), message)
+    assert json.dumps(message) == before
+
+
+# -- tool calls -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rendered"),
+    [
+        ('{"city": "Zürich", "days": 3}', ' city="Zürich" days=3'),
+        ({"city": "Zürich", "days": 3}, ' city="Zürich" days=3'),
+        (json.dumps('{"days": 3}'), " days=3"),
+        ("", ""),
+        ("  ", ""),
+        (None, ""),
+        ("null", ""),
+        ('{"city": "Par', ' _raw="{\\"city\\": \\"Par"'),
+        ("[1]", ' _raw="[1]"'),
+    ],
+)
+def test_arguments_reach_the_template_as_an_object(render, arguments, rendered):
+    text = render(CALLS, user(), assistant(None, tool_calls=[call(arguments)]))
+    assert text == f"user:Hiassistant:<get_weather{rendered}>"
+
+
+def test_a_call_without_arguments_is_rendered(render):
+    message = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "ping"}}]}
+    assert render(CALLS, user(), message) == "user:Hiassistant:<ping>"
+
+
+def test_a_template_that_takes_arguments_for_text_gets_json(render):
+    text = render(CALLS_AS_TEXT, user(), assistant(None, tool_calls=[call('{"ä": [1, null]}')]))
+    assert text == '```json\n{"ä": [1, null]}\n```{"ä": [1, null]}'
+
+
+def test_null_content_beside_calls_renders_like_empty_content(render):
+    calls = [call("{}")]
+    texts = {
+        render(CALLS, user(), {"role": "assistant", "tool_calls": calls, **content})
+        for content in ({}, {"content": None}, {"content": ""})
+    }
+    assert len(texts) == 1
+    assert "None" not in texts.pop()
+
+
+@pytest.mark.parametrize("calls", [None, []])
+def test_no_calls_are_as_if_the_field_were_not_there(render, calls):
+    template = "{% for m in messages %}{{ 'calls' if 'tool_calls' in m else 'none' }}{% endfor %}"
+    assert render(template, assistant("A", tool_calls=calls)) == "none"
+
+
+@pytest.mark.parametrize("bad", [{}, "x", {"function": {"arguments": "{}"}}])
+def test_a_malformed_call_is_refused_by_place(render, bad):
+    with pytest.raises(InvalidRequest, match=r"messages\[0\]\.tool_calls\[0\]"):
+        render(CALLS, assistant(None, tool_calls=[bad]))
+
+
+def test_a_tool_message_knows_the_name_of_its_call_and_takes_parts(render):
+    template = "{% for m in messages %}{{ m.role ~ '/' ~ m.name ~ '/' ~ m.content ~ ' ' }}{% endfor %}"
+    answer = {"role": "tool", "tool_call_id": "7", "content": [{"type": "text", "text": "sunny"}]}
+    text = render(template, assistant(None, tool_calls=[call("{}", call_id="7")]), answer)
+    assert "tool/get_weather/sunny" in text
+
+
+def test_tools_are_plain_json_with_keys_in_order_and_unicode(render):
+    template = "{{ tools | tojson }}"
+    tool = Tool("f", None, {"type": "object", "properties": {"z": {"description": "größe <&>"}, "a": {}}})
+    assert render(template, user(), tools=[tool]) == (
+        '[{"type": "function", "function": {"name": "f", "description": "", "parameters": '
+        '{"type": "object", "properties": {"z": {"description": "größe <&>"}, "a": {}}}}}]'
+    )
+
+
+def test_no_tools_are_none(render):
+    assert render("{{ tools is none }}", user()) == "True"
+
+
+def test_mistral_ids_are_shortened_alike_in_call_and_answer(render):
+    text = render(
+        MISTRAL,
+        user(),
+        assistant(None, tool_calls=[call("{}"), call("{}", call_id="abcDEF123")]),
+        {"role": "tool", "tool_call_id": "call_3f2a-long", "content": "1"},
+        {"role": "tool", "tool_call_id": "abcDEF123", "content": "2"},
+    )
+    ids = re.findall(r"\[(?:CALL|RESULT) ([A-Za-z0-9]{9})\]", text)
+    assert ids[:2] == ids[2:]
+    assert ids[1] == "abcDEF123"
+    assert ids[0] != ids[1]
+
+
+def test_ids_reach_other_templates_unchanged(render):
+    template = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }}{% endfor %}{% endfor %}"
+    assert render(template, assistant(None, tool_calls=[call("{}", call_id="functions.f:0")])) == "functions.f:0"
+
+
+# -- roles ------------------------------------------------------------------------------------------------------------
+
+
+def test_developer_is_system(render):
+    assert "<|im_start|>system\nBe brief." in render(CHATML, {"role": "developer", "content": "Be brief."}, user())
+
+
+def test_developer_stays_where_the_template_knows_it(render):
+    template = "{% for m in messages %}{{ m.role }}{% if m.role == 'developer' %}!{% endif %}{% endfor %}"
+    assert render(template, {"role": "developer", "content": ""}) == "developer!"
+
+
+def test_a_late_system_message_stays_in_place_where_it_may(render):
+    text = render(CHATML, user("A"), system("B"), user("C"), add_generation_prompt=False)
+    assert re.findall(r"<\|im_start\|>(\w+)\n(\w)", text) == [("user", "A"), ("system", "B"), ("user", "C")]
+
+
+def test_a_late_system_message_is_merged_upward_where_it_must(render):
+    text = render(SYSTEM_FIRST, system("A"), user("B"), assistant("C"), system("D"), user("E"))
+    assert text == "[system]A\n\nD[user]B[assistant]C[user]E"
+
+
+def test_a_late_system_message_without_a_first_one_moves_to_the_start(render):
+    assert render(SYSTEM_FIRST, user("B"), system("D"), user("E")) == "[system]D[user]B[user]E"
+
+
+def test_a_system_message_that_the_template_would_drop_is_kept(render):
+    text = render(DROPS_LATE_SYSTEM, system("A"), user("B"), system("D"), user("E"))
+    assert text == "[developer]A\n\nD[user]B[user]E"
+
+
+def test_without_a_system_role_the_text_goes_into_the_next_user_turn(render):
+    text = render(NO_SYSTEM, system("A"), user("B"), assistant("C"), system("D"), user("E"))
+    assert text == (
+        "<start_of_turn>user\nA\n\nB<end_of_turn>\n<start_of_turn>assistant\nC<end_of_turn>\n"
+        "<start_of_turn>user\nD\n\nE<end_of_turn>\n"
+    )
+
+
+def test_a_system_message_at_the_end_joins_the_last_user_turn(render):
+    assert "user\nB\n\nA<end_of_turn>" in render(NO_SYSTEM, user("B"), system("A"))
+
+
+def test_a_lone_system_message_becomes_a_user_turn(render):
+    assert render(NO_SYSTEM, system("A")) == "<start_of_turn>user\nA<end_of_turn>\n"
+
+
+def test_neighbours_of_one_role_are_joined_where_roles_must_alternate(render):
+    text = render(NO_SYSTEM, user("A"), user("B"), assistant("C"))
+    assert text == "<start_of_turn>user\nA\n\nB<end_of_turn>\n<start_of_turn>assistant\nC<end_of_turn>\n"
+
+
+def test_a_template_that_rewrites_system_text_is_taken_at_its_word(render):
+    assert render("{% for m in messages %}[{{ m.content | upper }}]{% endfor %}", system("a"), user("b")) == "[A][B]"
+
+
+def test_what_cannot_be_rendered_names_the_message(render):
+    template = (
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{% endfor %}"
+    )
+    with pytest.raises(InvalidRequest, match=r"refuses messages\[2\]: no tools") as caught:
+        render(template, user(), assistant(), {"role": "tool", "content": "x"}, user())
+    assert caught.value.param == "messages[2]"
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0].nope.nope }}", "{{ 1 / 0 }}", "{{ 'a' + 1 }}"])
+def test_a_template_that_fails_is_a_bad_request_without_paths(render, template):
+    with pytest.raises(InvalidRequest, match="cannot render") as caught:
+        render(template, user())
+    assert ".py" not in caught.value.message
+    assert "Traceback" not in caught.value.message
+
+
+def test_reasoning_reaches_templates_under_either_name(render):
+    template = "{% for message in messages %}{{ message.reasoning_content }}|{{ message.thinking }}{% endfor %}"
+    assert render(template, assistant("A", reasoning_content="R")) == "R|R"
+    assert render(template, assistant("A", reasoning="R")) == "R|R"
+
+
+def test_only_a_list_is_a_list_of_calls(render):
+    with pytest.raises(InvalidRequest, match=r"messages\[0\]\.tool_calls must be a list"):
+        render(CALLS, assistant("", tool_calls={"a": 1}))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+CALL = st.fixed_dictionaries({"id": JSON, "function": st.fixed_dictionaries({"name": st.text(), "arguments": JSON})})
+PART = st.fixed_dictionaries({"type": st.sampled_from(["text", "image_url", "x"]), "text": st.text() | JSON})
+MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(["system", "developer", "user", "assistant", "tool"])},
+    optional={
+        "content": st.text() | st.none() | st.lists(PART, max_size=3) | JSON,
+        "tool_calls": st.lists(CALL | JSON, max_size=2) | JSON,
+        "tool_call_id": JSON,
+        "name": st.text(max_size=3) | st.none(),
+        "reasoning_content": JSON,
+    },
+)
+
+
+@pytest.mark.parametrize(
+    "template", [CHATML, SYSTEM_FIRST, NO_SYSTEM, DROPS_LATE_SYSTEM, CALLS, CALLS_AS_TEXT, MISTRAL]
+)
+@given(messages=st.lists(MESSAGE, max_size=5), continued=st.booleans())
+def test_whatever_clients_send_is_rendered_or_refused(template, messages, continued):
+    chat = Chat(messages=messages, continue_final_message=continued)
+    try:
+        text = ChatRenderer(ChatTemplate(template, {})).render(chat)
+    except InvalidRequest:
+        return
+    assert isinstance(text, str)
+    assert not set(text) & {"\ue000", "\ue001"} - set(json.dumps(messages, ensure_ascii=False))
+
+
+# -- variables --------------------------------------------------------------------------------------------------------
+
+
+def test_template_kwargs_reach_the_template(render):
+    assert render("{{ enable_thinking }}", user(), template_kwargs={"enable_thinking": False}) == "False"
+
+
+@pytest.mark.parametrize("key", ["chat_template", "messages", "tools", "add_generation_prompt", "bos_token"])
+def test_template_kwargs_never_replace_what_the_request_or_the_model_says(render, key):
+    with pytest.raises(InvalidRequest, match=key) as caught:
+        render(CHATML, user(), template_kwargs={key: "x"})
+    assert caught.value.param == f"chat_template_kwargs.{key}"
+
+
+def test_special_tokens_and_helpers_are_there(render):
+    text = render("{{ bos_token }}{{ eos_token }}{{ strftime_now('%Y') | length }}", user())
+    assert text == "<|endoftext|><|im_end|>4"
+
+
+def test_markers_in_the_text_become_special_tokens(with_template):
+    processor = with_template(CHATML)
+    ids = processor.render(Chat(messages=[user()])).token_ids
+    assert ids[0] == processor.tokenizer.token_id("<|im_start|>")
+
+
+# -- continuing -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["The answer", "The answer ", ""])
+@pytest.mark.parametrize("template", [CHATML, NO_SYSTEM])
+def test_the_final_message_is_left_open(render, template, content):
+    text = render(template, user(), assistant(content), continue_final_message=True)
+    assert text.endswith(f"assistant\n{content}")
+
+
+@pytest.mark.parametrize("last", [user(), assistant("A", tool_calls=[call("{}")])])
+def test_only_an_answer_can_be_continued(render, last):
+    with pytest.raises(InvalidRequest, match="final assistant message") as caught:
+        render(CHATML, user(), last, continue_final_message=True)
+    assert caught.value.param == "continue_final_message"
+
+
+def test_a_template_that_hides_the_final_message_is_explained(render):
+    with pytest.raises(InvalidRequest, match="cannot be continued"):
+        render("{{ messages[0].content }}", user(), assistant(), continue_final_message=True)
+
+
+# -- the sandbox ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages.__class__.__mro__ }}",
+        "{{ raise_exception.__globals__ }}",
+        "{{ ''.__class__.__subclasses__() }}",
+        "{{ messages.clear() }}",
+        "{{ messages[0].update({'role': 'x'}) }}",
+        "{% for i in range(10000000) %}{% endfor %}",
+        "{% include '/etc/passwd' %}",
+        "{{ '{0.__class__}'.format(1) }}",
+    ],
+)
+def test_a_hostile_template_gets_nowhere(render, template):
+    try:
+        text = render(template, user())
+    except InvalidRequest:
+        return
+    assert "class" not in text
+
+
+def test_a_template_may_build_lists(render):
+    template = (
+        "{% set ns = namespace(l=[]) %}{% for m in messages %}{{ '' if ns.l.append(m.role) }}{% endfor %}{{ ns.l[0] }}"
+    )
+    assert render(template, user()) == "user"
+
+
+def test_loop_controls_and_the_generation_tag_are_known(render):
+    template = (
+        "{% for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}"
+        "{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}"
+    )
+    assert render(template, user("A"), user("B")) == "A"
+
+
+def test_a_template_that_is_not_valid_is_a_model_error_with_its_line():
+    with pytest.raises(ModelError, match=r"not valid \(line 2\)"):
+        ChatTemplate("a\n{% if %}", {})
+
+
+def test_an_enormous_template_is_refused():
+    with pytest.raises(ModelError, match="at most"):
+        ChatTemplate("x" * (MAX_SOURCE + 1), {})
+
+
+def test_a_template_is_compiled_once():
+    assert compile_template(CHATML) is compile_template(CHATML)
