@@ -1,7 +1,7 @@
 """The public surface: everything a plugin may import. No MLX and no web stack at run time."""
 
 from .caching import CachePolicy, CacheSpec, CacheStats, KVState, Lease
-from .completion import Completion, ToolCall, collect
+from .completion import Completion, ToolCall
 from .disconnect import ClientDisconnected, or_disconnect
 from .errors import (
     AuthenticationFailed,
@@ -136,7 +136,6 @@ __all__ = [
     "Usage",
     "UsageError",
     "VllmMlxError",
-    "collect",
     "hookimpl",
     "no_progress",
     "or_disconnect",

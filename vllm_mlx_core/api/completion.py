@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .events import ReasoningDelta, TextDelta, ToolCallArguments, ToolCallEnd, ToolCallStart
@@ -54,11 +53,3 @@ class Completion:
             self.stop = output.stop
         if output.usage is not None:
             self.usage = output.usage
-
-
-def collect(outputs: Iterable[Output], count: int) -> list[Completion]:
-    """Return the ``count`` completions that these outputs make."""
-    completions = [Completion() for _ in range(count)]
-    for output in outputs:
-        completions[output.choice].add(output)
-    return completions

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mlx_lm.models.cache import make_prompt_cache
-from mlx_lm.utils import load_model
-
 from vllm_mlx_core.api import ModelError, UnsupportedModel
 
 from .architectures import mlx_lm_version
+from .file_limit import file_limit_kept
+
+with file_limit_kept():
+    from mlx_lm.models.cache import make_prompt_cache
+    from mlx_lm.utils import load_model
 
 __all__ = ["cast_predicate", "load_lazily", "make_prompt_cache"]
 
