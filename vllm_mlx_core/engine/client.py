@@ -81,8 +81,6 @@ class ModelClient:
         self._ready = ready
         self._last_step: StepResult | None = None
         self._broken: RequestError | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._engine = engine
         engine.connect(self._on_step, self._on_end)
 
@@ -91,13 +89,6 @@ class ModelClient:
     def close(self) -> None:
         """Stop the engine and free the model. Streams that still run fail. Any thread."""
         self._engine.stop()
-
-    async def drain(self, timeout_s: float) -> None:
-        """Wait until nothing runs, at most ``timeout_s``; then fail what still does."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
-        for stream in set(self._streams.values()):
-            stream.fail(Overloaded(STOPPED, retry_after_s=RETRY_AFTER_S))
 
     def health(self) -> Mapping[str, Any]:
         """Return a JSON object: status, what runs and waits, serving mode."""
@@ -120,10 +111,10 @@ class ModelClient:
         prompt = await self.render(request)
         settings, params = self.settings, request.sampling
         vocab_size = self._ready.vocab_size
-        if any(not 0 <= token < vocab_size for token in prompt.token_ids):
-            raise InvalidRequest("The prompt holds a token id that is not in the vocabulary.", param="prompt")
         if not prompt.token_ids:
             raise InvalidRequest("The prompt is empty.", param="prompt")
+        if min(prompt.token_ids) < 0 or max(prompt.token_ids) >= vocab_size:
+            raise InvalidRequest("The prompt holds a token id that is not in the vocabulary.", param="prompt")
         limit = settings.max_request_tokens
         if limit is not None and params.max_tokens is not None and params.max_tokens > limit:
             raise InvalidRequest(f"At most {limit} tokens may be asked for.", param="max_tokens")
@@ -168,7 +159,6 @@ class ModelClient:
         stream.time_out_after(
             settings.timeout_s, RequestTimedOut(f"The request took longer than {settings.timeout_s:g} seconds.")
         )
-        self._idle.clear()
         for submit in submits:
             self._streams[submit.sequence_id] = stream
             self._engine.send(submit)
@@ -242,8 +232,6 @@ class ModelClient:
     def _forget(self, sequence_ids: Sequence[int]) -> None:
         for sequence_id in sequence_ids:
             self._streams.pop(sequence_id, None)
-        if not self._streams:
-            self._idle.set()
 
     def _on_stream_end(self, stream: RequestStream) -> None:
         self._forget(stream.sequence_ids)

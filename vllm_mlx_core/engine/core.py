@@ -78,6 +78,7 @@ class EngineCore:
         self._updates: list[SequenceUpdate] = []
         self._prefilled = 0
         self._steps = 0
+        self._said_busy = False
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -96,8 +97,10 @@ class EngineCore:
         """Whether a step would do anything."""
         return bool(self._launched or self._scheduler.num_running or self._scheduler.num_waiting)
 
-    def check(self) -> None:
-        """Verify, when idle, that nothing is left behind. Logs what is wrong and mends it."""
+    def rest(self) -> None:
+        """Say that there is nothing to do, and verify that nothing is left behind. Logs what is wrong and mends it."""
+        if self._said_busy:  # what ran last was aborted, so that no step could say so
+            self._flush(time.perf_counter())
         if self._batches:
             log.error("The engine is idle but holds %d batches; dropping them.", len(self._batches))
             self._batches.clear()
@@ -336,6 +339,7 @@ class EngineCore:
         """Say what happened since the last time."""
         updates, self._updates = self._updates, []
         prefilled, self._prefilled = self._prefilled, 0
+        self._said_busy = bool(self._scheduler.num_running or self._scheduler.num_waiting)
         self._emit(
             StepResult(
                 updates,

@@ -125,7 +125,7 @@ class EngineThread:
         """Step while there is work; sleep on the queue while there is none."""
         while True:
             if not core.has_work:
-                core.check()
+                core.rest()
             try:
                 command = self._inbox.get(block=not core.has_work)
             except queue.Empty:

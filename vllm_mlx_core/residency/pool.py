@@ -42,11 +42,6 @@ class ModelPool:
         healthy = all(each["status"] == "ok" for each in models.values())
         return {"status": "ok" if healthy else "error", "models": models}
 
-    async def drain(self, timeout_s: float) -> None:
-        """Let running requests finish, at most ``timeout_s``, then fail the rest."""
-        for model in self._models:
-            await model.client.drain(timeout_s)
-
     def close(self) -> None:
         """Stop every engine and free the models. Blocks; any thread but the event loop's."""
         for model in self._models:
