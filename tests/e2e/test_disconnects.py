@@ -37,7 +37,7 @@ async def leave_after(server: str, number: int, num_bytes: int) -> None:
 async def ask(client: httpx.AsyncClient, number: int) -> str:
     answer = await client.post("/v1/chat/completions", json=body(number, stream=False))
     assert answer.status_code == 200, answer.text
-    return answer.json()["choices"][0]["message"]["content"]
+    return str(answer.json()["choices"][0]["message"]["content"])
 
 
 async def test_nothing_is_left_after_random_disconnects(server):

@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ async def test_a_seed_gives_the_same_text_whoever_else_is_in_the_batch(architect
     def sampled(seed: int, **more) -> SamplingParams:
         return SamplingParams(max_tokens=20, seed=seed, ignore_eos=True, **more)
 
-    variants = [
+    variants: list[dict[str, Any]] = [
         {"temperature": 1.0},
         {"temperature": 0.7, "top_p": 0.8},
         {"temperature": 1.3, "top_k": 20, "min_p": 0.01},

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_mlx_core.engine.messages import Submit
-from vllm_mlx_core.engine.scheduler import Scheduler
+from vllm_mlx_core.engine.scheduler import PrefillMode, Scheduler
 from vllm_mlx_core.engine.sequence import Sequence, Stage
 
 
@@ -16,7 +16,7 @@ def sequence(number: int, length: int, priority: int = 0) -> Sequence:
     )
 
 
-def scheduler(lengths: list[int], *, seqs: int = 8, budget: int = 100, mode: str = "ragged") -> Scheduler:
+def scheduler(lengths: list[int], *, seqs: int = 8, budget: int = 100, mode: PrefillMode = "ragged") -> Scheduler:
     made = Scheduler(max_num_seqs=seqs, max_num_batched_tokens=budget, prefill_mode=mode)
     for number, length in enumerate(lengths):
         made.add(sequence(number, length))
