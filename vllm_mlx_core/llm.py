@@ -16,7 +16,8 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import count
 from os import PathLike
@@ -42,6 +43,8 @@ T = TypeVar("T")
 
 Messages = Sequence[Mapping[str, Any]]
 NO_TIMEOUT_S = float(365 * 24 * 3600)
+GRACE_S = 5.0
+"""How long requests may take to hear that their engine has stopped."""
 
 
 class AsyncEngine:
@@ -64,12 +67,19 @@ class AsyncEngine:
         self._settings = settings or Settings(timeout_s=NO_TIMEOUT_S)
         self._options = options or LoadOptions()
         self._loaded: LoadedModel | None = None
+        self._starting = asyncio.Lock()
         self._request_ids = count(1)
 
     async def start(self) -> None:
-        """Load the model. Raises ModelError, PluginError or UsageError."""
-        if self._loaded is None:
-            self._loaded = await asyncio.to_thread(self._load)
+        """Load the model, once. Raises ModelError, PluginError or UsageError. Cancelled, it frees what it loaded."""
+        async with self._starting:
+            if self._loaded is None:
+                loading = _Loading()
+                try:
+                    self._loaded = await asyncio.to_thread(loading.run, self._load)
+                except asyncio.CancelledError:
+                    loading.abandon()
+                    raise
 
     def _load(self) -> LoadedModel:
         host = Host()
@@ -141,6 +151,31 @@ class AsyncEngine:
                         yield event.text
 
 
+class _Loading:
+    """A load that may be given up while it runs: then whoever comes last closes the model. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._loaded: LoadedModel | None = None
+
+    def run(self, load: Callable[[], LoadedModel]) -> LoadedModel:
+        loaded = load()
+        with self._lock:
+            self._loaded = loaded
+            abandoned = self._abandoned
+        if abandoned:
+            loaded.client.close()
+        return loaded
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            loaded = self._loaded
+        if loaded is not None:
+            loaded.client.close()
+
+
 class LLM:
     """A model in this process for ordinary (not asyncio) programs. The constructor loads it. Any one thread at a time.
 
@@ -162,6 +197,7 @@ class LLM:
         self._engine = AsyncEngine(model, plugins=plugins, settings=settings, options=options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-mlx LLM", daemon=True)
+        self._closing = threading.Lock()
         self._thread.start()
         try:
             self._run(self._engine.start())
@@ -175,13 +211,14 @@ class LLM:
         return self._engine.model
 
     def generate(
-        self, prompts: str | Sequence[Prompt | Messages], sampling: SamplingParams | None = None
+        self, prompts: Prompt | Messages | Sequence[Prompt | Messages], sampling: SamplingParams | None = None
     ) -> list[Completion]:
         """Complete many prompts in one batch and return the completions in their order.
 
-        A prompt is a raw text, token ids or a conversation. Any number is fine: what does not fit the batch waits.
+        A prompt is a raw text, token ids or a conversation; one may be given alone. Any number is fine: what does not
+        fit the batch waits.
         """
-        return self._run(self._generate([prompts] if isinstance(prompts, str) else prompts, sampling))
+        return self._run(self._generate(_listed(prompts), sampling))
 
     def chat(self, messages: Messages, sampling: SamplingParams | None = None) -> Completion:
         """Answer one conversation."""
@@ -199,7 +236,7 @@ class LLM:
             finally:
                 pieces.put(None)
 
-        future = asyncio.run_coroutine_threadsafe(pump(), self._loop)
+        future = self._submit(pump())
         try:
             while (piece := pieces.get()) is not None:
                 yield piece
@@ -208,13 +245,24 @@ class LLM:
             future.cancel()
 
     def close(self) -> None:
-        """Stop the engine and free the model. Safe to call twice."""
-        if self._loop.is_closed():
-            return
-        self._run(self._engine.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Stop the engine and free the model. Safe to call twice; calls that other threads wait for fail."""
+        with self._closing:
+            if self._loop.is_closed():
+                return
+            self._run(self._shut_down())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _shut_down(self) -> None:
+        """Stop the engine and let everything else on the loop hear of it, so that no thread waits for ever."""
+        await self._engine.aclose()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            _, deaf = await asyncio.wait(others, timeout=GRACE_S)
+            for task in deaf:
+                task.cancel()
+            await asyncio.gather(*deaf, return_exceptions=True)
 
     def __enter__(self) -> Self:
         return self
@@ -242,7 +290,20 @@ class LLM:
         return [task.result() for task in tasks]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._submit(work).result()
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("This LLM is closed.")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+def _listed(prompts: Prompt | Messages | Sequence[Prompt | Messages]) -> Sequence[Prompt | Messages]:
+    """Return several prompts as they are and a single one in a list."""
+    if isinstance(prompts, str | Chat) or (prompts and isinstance(prompts[0], int | Mapping)):
+        return [prompts]  # type: ignore[list-item]
+    return prompts  # type: ignore[return-value]
 
 
 def as_prompt(prompt: Prompt | Messages) -> Prompt:

@@ -1,7 +1,11 @@
 """``vllm-mlx chat --url`` with its input and output piped."""
 
 import io
+import re
+import socket
+import struct
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +135,22 @@ def test_options_without_an_effect_and_impossible_addresses_are_refused(piped, a
     code, _, err = piped("", *argv)
     assert code == 2
     assert err.count("\n") == 1
+
+
+def test_a_server_that_hangs_up_without_a_word_is_named_with_a_reason(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up():
+            connection, _ = listener.accept()
+            connection.recv(65536)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        code = main(["chat", "m", "--url", f"http://127.0.0.1:{listener.getsockname()[1]}"])
+        thread.join()
+    err = capsys.readouterr().err
+    assert code == 1
+    assert re.fullmatch(r"vllm-mlx: cannot talk to http://127.0.0.1:\d+/v1: \S.*\n", err)

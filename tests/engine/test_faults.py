@@ -9,6 +9,7 @@ import pytest
 
 from vllm_mlx_core import AsyncEngine
 from vllm_mlx_core.api import (
+    Completion,
     ContextLengthExceeded,
     EngineFailed,
     EngineSettings,
@@ -23,6 +24,7 @@ from vllm_mlx_core.api import (
 pytestmark = pytest.mark.anyio
 
 FAULTY = str(Path(__file__).parent / "plugins" / "faulty.py")
+BROKEN_CACHE = str(Path(__file__).parent / "plugins" / "broken_cache.py")
 SCRIPTED = "vllm_mlx_core.testing.scripted"
 INNOCENT = ["The quick brown fox", "jumps over", "the lazy dog and runs away from here", "日本語 👩‍👩‍👧 é"]
 
@@ -41,7 +43,7 @@ async def faulty():
         yield engine
 
 
-@pytest.mark.parametrize("bad", ["abc☠def", "abcdefgh☢xyz", "☠", "⚡ at once"])
+@pytest.mark.parametrize("bad", ["abc☠def", "abcdefgh☢xyz", "☠", "⚡ at once", "abc✂def", "abc⇤def"])
 async def test_a_fault_in_one_row_leaves_the_others_text_unchanged(faulty, bad, until_idle):
     async def guilty() -> str:
         with pytest.raises(EngineFailed) as caught:
@@ -117,6 +119,14 @@ async def test_a_request_can_be_cancelled_in_the_queue_in_prefill_and_in_decode(
         ([40], SamplingParams(top_p=0), "top_p"),
         ([40], SamplingParams(logit_bias={10**7: 1.0}), "logit_bias"),
         ([40], SamplingParams(repetition_penalty=0), "repetition_penalty"),
+        ([40], SamplingParams(presence_penalty=float("nan")), "presence_penalty"),
+        ([40], SamplingParams(temperature=float("inf")), "temperature"),
+        ([40], SamplingParams(logit_bias={4: float("inf")}), "logit_bias"),
+        ([40], SamplingParams(max_tokens=0), "max_tokens"),
+        ([40], SamplingParams(max_tokens=-1), "max_tokens"),
+        ([40.0], SamplingParams(), "prompt"),
+        (["a"], SamplingParams(), "prompt"),
+        ([2**40], SamplingParams(), "prompt"),
     ],
 )
 async def test_a_malformed_request_is_refused_by_name_before_anything_runs(scripted, prompt, sampling, field):
@@ -153,3 +163,113 @@ async def test_closing_the_engine_fails_what_runs_and_leaves_nothing():
     with pytest.raises(RequestError):
         await running
     assert client.health()["status"] == "error"
+
+
+@pytest.mark.parametrize("n", [0, -1])
+async def test_a_request_for_no_completion_is_refused(scripted, n):
+    with pytest.raises(InvalidRequest) as caught:
+        await anext(scripted.outputs(chat("x"), n=n))
+    assert caught.value.param == "n"
+
+
+async def test_a_prompt_that_its_owner_changes_afterwards_is_read_as_it_was(tiny_model):
+    async with AsyncEngine(tiny_model("qwen3"), settings=settings(max_num_batched_tokens=8)) as engine:
+        sampling = SamplingParams(max_tokens=5, temperature=0, ignore_eos=True)
+        expected = (await engine.generate([5] * 60, sampling)).token_ids
+        prompt = [5] * 60
+        outputs = engine.outputs(prompt, sampling)
+        first = asyncio.ensure_future(anext(outputs))
+        await asyncio.sleep(0)
+        prompt[:] = [9] * 60
+        tokens = list((await first).token_ids)
+        async for output in outputs:
+            tokens += output.token_ids
+        assert tokens == expected
+
+
+async def test_a_step_whose_result_cannot_be_read_costs_no_one_who_joined_after_it(monkeypatch, until_idle):
+    """A launched step fails only when it is read; by then others may have joined the batch."""
+    from vllm_mlx_core.engine.sampler import Sampled
+
+    read = Sampled.read
+    failures = iter(range(3, 1000, 7))
+    calls, next_failure = 0, next(failures)
+
+    def fails_now_and_then(self):
+        nonlocal calls, next_failure
+        calls += 1
+        if calls == next_failure and len(self.tokens) > 1:
+            next_failure = next(failures)
+            raise RuntimeError("the device lost it")
+        next_failure = max(next_failure, calls + 1)
+        return read(self)
+
+    monkeypatch.setattr(Sampled, "read", fails_now_and_then)
+    async with AsyncEngine("scripted", plugins=[SCRIPTED], settings=settings(max_num_batched_tokens=16)) as engine:
+        texts = [f"text {i} " * (i % 4 + 1) for i in range(20)]
+
+        async def later(turns: int, text: str) -> str:
+            for _ in range(turns):
+                await asyncio.sleep(0.001)
+            return (await engine.generate(chat(text))).text
+
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*(later(i, text) for i, text in enumerate(texts))) == texts
+        assert next_failure > 3, "a step did fail"
+        await until_idle(engine)
+
+
+@pytest.mark.parametrize("where", ["match", "state", "whole", "insert", "release", "clear", "check", "close"])
+async def test_a_cache_policy_that_breaks_costs_reuse_but_no_answer(where, tiny_model, until_idle):
+    sampling = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
+    prompts = [[p % 180 + 3 for p in range(length)] for length in (40, 40, 50, 1, 30, 40)]
+    async with AsyncEngine(tiny_model("mamba2"), settings=settings(cache="off")) as engine:
+        expected = [(await engine.generate(prompt, sampling)).token_ids for prompt in prompts]
+    broken = settings(cache=f"broken:where={where}")
+    async with AsyncEngine(tiny_model("mamba2"), plugins=[BROKEN_CACHE], settings=broken) as engine:
+        client = engine.loaded.client
+        for prompt, tokens in zip(prompts, expected, strict=True):
+            assert (await engine.generate(prompt, sampling)).token_ids == tokens
+        answers = await asyncio.gather(*(engine.generate(prompt, sampling) for prompt in prompts))
+        assert [each.token_ids for each in answers] == expected
+        await until_idle(engine)
+        running = asyncio.ensure_future(engine.generate(prompts[0], SamplingParams(max_tokens=3000, ignore_eos=True)))
+        await asyncio.sleep(0.02)
+    with pytest.raises(EngineFailed):
+        await running
+    assert client.health()["status"] == "error"
+
+
+async def test_output_that_cannot_be_turned_into_text_fails_its_own_request_only(scripted, monkeypatch):
+    from vllm_mlx_core.engine.pipeline import CompletionPipeline
+
+    push = CompletionPipeline.push
+
+    def fails_on_bang(self, tokens, *rest):
+        if scripted.loaded.client._processor.tokenizer.decode(list(tokens)) == "!":
+            raise RuntimeError("cannot detokenize")
+        return push(self, tokens, *rest)
+
+    monkeypatch.setattr(CompletionPipeline, "push", fails_on_bang)
+    texts = ["all is well here", "ba!d"]
+    answers = await asyncio.gather(*(scripted.generate(chat(text)) for text in texts), return_exceptions=True)
+    assert isinstance(answers[1], EngineFailed)
+    assert isinstance(answers[0], Completion)
+    assert answers[0].text == "all is well here"
+
+
+async def test_closing_a_stream_ends_whoever_iterates_over_it(scripted):
+    from vllm_mlx_core.api import Chat, GenerateRequest
+
+    prompt = Chat(messages=chat("x" * 20_000))
+    stream = await scripted.loaded.client.generate(GenerateRequest(request_id="r", model="scripted", prompt=prompt))
+
+    async def read_on() -> None:
+        async for _ in stream:
+            pass
+
+    reader = asyncio.ensure_future(read_on())
+    await asyncio.sleep(0.02)
+    await stream.aclose()
+    with pytest.raises(EngineFailed, match="cancelled"):
+        await asyncio.wait_for(reader, 10)

@@ -137,3 +137,20 @@ def test_every_prompt_is_read_once_within_the_budget(lengths, seqs, budget, mode
         for each in plan.ready:
             each.stage = Stage.DECODE
     assert finished == len(lengths)
+
+
+def test_who_arrives_later_with_a_lower_priority_value_is_read_first():
+    s = scheduler([1001])
+    list(s.admit())
+    s.plan().groups[0][0].sequence.num_computed = 100
+    s.add(sequence(7, 21, priority=-1))
+    list(s.admit())
+    assert ids(s.plan().groups) == [[7], [0]]
+
+
+def test_a_prompt_with_a_cached_beginning_is_read_alone_where_only_equal_prompts_go_together():
+    s = scheduler([11, 31], mode="equal")
+    cold, warm = s.admit()
+    warm.num_computed = 20
+    assert warm.num_to_prefill == cold.num_to_prefill
+    assert ids(s.plan().groups) == [[0], [1]]

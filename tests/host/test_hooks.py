@@ -207,9 +207,10 @@ def test_a_plugin_may_refuse_a_request(load):
         host.request_received(GenerateRequest(request_id="1", model="m", prompt=""))
 
 
-def test_a_plugin_that_fails_on_a_request_fails_that_request_and_tells_the_client_nothing(load, caplog):
+@pytest.mark.parametrize("failure", [ValueError, SystemExit])
+def test_a_plugin_that_fails_on_a_request_fails_that_request_and_tells_the_client_nothing(load, caplog, failure):
     def fail():
-        raise ValueError("secret")
+        raise failure("secret")
 
     host = load({"vllm_mlx_request_received": fail})
     with pytest.raises(EngineFailed, match=r"^The plugin 'plugin_1' failed on this request\.$"):

@@ -122,6 +122,7 @@ def test_the_environment_disables_autoload(site, hooks, monkeypatch, value, stat
         ("./missing.py", r"Plugin './missing.py' cannot be loaded: There is no file .*missing\.py\."),
         ("./", r"Plugin './' cannot be loaded: There is no file .*"),
         ("raising", r"Plugin 'raising' of raising-dist 1\.0 cannot be loaded: ZeroDivisionError: division by zero"),
+        ("leaving", r"Plugin 'leaving' of leaving-dist 1\.0 cannot be loaded: SystemExit: nothing to do here"),
         ("importing", r"Plugin 'importing' of .* cannot be loaded: ModuleNotFoundError: No module named 'gone'"),
         ("lonely", r"Plugin 'lonely' cannot be loaded: ModuleNotFoundError: No module named 'gone'"),
         ("typo", r"Plugin 'typo' .* cannot be used: there is no hook vllm_mlx_mont\. Did you mean 'vllm_mlx_mount'\?"),
@@ -147,6 +148,7 @@ def test_a_requested_plugin_that_fails_is_an_error_in_one_line(site, hooks, requ
 def write_faulty_plugins(site: Any, hooks: Any) -> None:
     hooks("working", CHOOSER)
     hooks("raising", "1 / 0")
+    hooks("leaving", "import sys\nsys.exit('nothing to do here')")
     hooks("importing", "import gone")
     hooks("lonely", "import gone", None)
     hooks("typo", "@hookimpl\ndef vllm_mlx_mont(app):\n    pass")
@@ -171,7 +173,7 @@ def test_a_discovered_plugin_that_fails_is_left_out_with_a_warning_and_the_rest_
     assert {name for name, state in states(host).items() if state == "active"} == {"again"}
     assert choice(host) == "working"
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == 11
+    assert len(warnings) == 12
     assert all(message.endswith(" It is left out.") for message in warnings)
     broken = {plugin.entry.name: plugin.detail for plugin in host.plugins if plugin.state == "broken"}
     assert broken["typo"].endswith("there is no hook vllm_mlx_mont. Did you mean 'vllm_mlx_mount'?")
@@ -286,6 +288,11 @@ def test_what_an_uninstalled_plugin_offers_is_known_by_the_plugin_and_can_be_swi
             "'tool_parsers', 'x', dict",
             "tool parser 'x' of bad-dist 1.0 (builtins:dict) is not a subclass of ToolParser.",
         ),
+        ("'tool_parsers', 'x', 5", "tool parser 'x' of bad-dist 1.0 (5) is not a subclass of ToolParser."),
+        ("'tool_parsers', 5, Parser", "has a name that nobody can choose."),
+        ("'tool_parsers', '', Parser", "has a name that nobody can choose."),
+        ("'tool_parsers', 'x@y', Parser", "has a name that nobody can choose."),
+        ("'tool_parsers', 'x y', Parser", "has a name that nobody can choose."),
     ],
 )
 def test_an_impossible_offer_breaks_the_plugin_and_takes_none_of_its_offers(site, hooks, caplog, offer, message):

@@ -92,6 +92,7 @@ def test_a_distribution_chooses_among_equal_names_however_it_is_spelled(site, sp
     ("target", "message"),
     [
         ("no_such_module:Parser", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("leaving_parsers:Parser", "cannot be imported: SystemExit: nothing to do here"),
         ("good_parsers:Missing", "cannot be imported: AttributeError: .*Missing"),
         ("good_parsers:not_a_class", "is not a subclass of ToolParser"),
         ("collections:OrderedDict", "is not a subclass of ToolParser"),
@@ -99,6 +100,7 @@ def test_a_distribution_chooses_among_equal_names_however_it_is_spelled(site, sp
     ],
 )
 def test_a_target_that_cannot_be_used_is_named_with_its_origin_and_its_fault(site, target, message):
+    site.module("leaving_parsers", "import sys\nsys.exit('nothing to do here')")
     site.distribution("faulty", {"tool_parsers": {"bad": target}}, version="0.3")
     with pytest.raises(PluginError, match=rf"^tool parser 'bad' of faulty 0\.3 \({target}\) {message}"):
         site.host().tool_parsers.get("bad")

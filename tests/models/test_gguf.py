@@ -11,7 +11,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from vllm_mlx_core.api import Chat, Checkpoint, LoadOptions, ModelError, UnsupportedModel
+from vllm_mlx_core.api import Chat, Checkpoint, LoadOptions, ModelError, UnsupportedModel, no_progress
 from vllm_mlx_models import hooks
 from vllm_mlx_models.gguf import GGUFFamily, gguf_checkpoint
 from vllm_mlx_models.gguf.config import model_config
@@ -299,3 +299,26 @@ def test_the_cache_folder_is_chosen_by_the_environment(monkeypatch, tmp_path):
     assert cache_dir() == tmp_path / "xdg" / "vllm-mlx"
     monkeypatch.setattr("vllm_mlx_models.paths.sys.platform", "darwin")
     assert cache_dir() == Path.home() / "Library" / "Caches" / "vllm-mlx"
+
+
+def test_a_start_stopped_before_it_converted_does_not_bind_the_next_to_its_file(make_gguf, tmp_path):
+    first = make_gguf("llama", "Q8_0")
+    stopped = gguf_checkpoint(first, key="same-contents")
+    elsewhere = (tmp_path / "elsewhere").mkdir() or tmp_path / "elsewhere" / first.name
+    elsewhere.write_bytes(first.read_bytes())
+    first.unlink()
+    again = gguf_checkpoint(elsewhere, key="same-contents")
+    assert again.path == stopped.path
+    ensure_weights(again.path, no_progress)
+    assert (again.path / "model.safetensors").is_file()
+
+
+def test_weights_that_cannot_be_written_are_told_with_the_space_there_is(make_gguf, monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError("[write] Unable to write 5 bytes to file.")
+
+    checkpoint = gguf_checkpoint(make_gguf("llama", "Q8_0"))
+    monkeypatch.setattr("vllm_mlx_models.gguf.weights.mx.save_safetensors", full)
+    with pytest.raises(ModelError, match=r"Cannot write .*MB are free.*VLLM_MLX_CACHE_DIR"):
+        ensure_weights(checkpoint.path, no_progress)
+    assert not [path for path in checkpoint.path.iterdir() if "safetensors" in path.name]

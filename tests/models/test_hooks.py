@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -124,3 +125,9 @@ def test_the_tables_of_renamed_types_are_read_from_mlx_lm():
         assert architectures.is_known({"model_type": name}), name
     for model_type, architecture in utils.MODEL_ARCHITECTURE_REMAPPING:
         assert architectures.is_known({"model_type": model_type, "architectures": [architecture]})
+
+
+def test_what_is_neither_file_nor_folder_is_told(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="neither a file nor a folder"):
+        hooks.vllm_mlx_resolve_model(str(tmp_path / "pipe"), LoadOptions())

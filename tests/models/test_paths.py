@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 from vllm_mlx_core.api import ModelError
-from vllm_mlx_models.paths import atomic_file, atomic_folder
+from vllm_mlx_models.paths import atomic_file, atomic_folder, ensure_writable
 
 
 def test_a_folder_appears_when_it_is_complete(tmp_path):
@@ -55,3 +58,24 @@ def test_a_place_that_cannot_be_written_names_the_variable(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ModelError, match="VLLM_MLX_CACHE_DIR"), atomic_folder(tmp_path / "file" / "b"):
         pass
+
+
+@pytest.mark.parametrize("name", [".123-f", ".f-abc"])
+def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path, name):
+    make = atomic_file if name.endswith("-f") else atomic_folder
+    old, new = tmp_path / name, tmp_path / name.replace("123", "456").replace("abc", "def")
+    for left in (old, new):
+        left.mkdir() if make is atomic_folder else left.touch()
+    yesterday = time.time() - 2 * 24 * 3600
+    os.utime(old, (yesterday, yesterday))
+    with make(tmp_path / "f") as scratch:
+        scratch.mkdir(exist_ok=True) if make is atomic_folder else scratch.touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([new.name, "f"])
+
+
+def test_whether_a_folder_can_be_written_is_found_out_without_leaving_anything(tmp_path):
+    ensure_writable(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelError, match="VLLM_MLX_CACHE_DIR"):
+        ensure_writable(tmp_path / "file" / "b")

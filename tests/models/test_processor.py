@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from vllm_mlx_core.api import Chat, Checkpoint, InvalidRequest, LoadOptions, SamplingParams
+from vllm_mlx_core.api import Chat, Checkpoint, InvalidRequest, LoadOptions, ModelError, SamplingParams, Tool
 from vllm_mlx_models.context_length import DEFAULT, context_length
 from vllm_mlx_models.processor import CheckpointProcessor
 
@@ -173,3 +173,48 @@ def test_without_a_template_a_chat_says_what_to_do(folder):
 def test_the_operators_template_replaces_the_checkpoints(folder):
     rendered = load(folder, chat_template="own").render(Chat(messages=[{"role": "user", "content": "a"}]))
     assert rendered.text == "own"
+
+
+PLAIN, TOOL_USE = "plain {{ messages[0].content }}", "{% for t in tools %}{{ t.function.name }}{% endfor %} tools"
+
+
+def _in_config(folder):
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    named = [{"name": "default", "template": PLAIN}, {"name": "tool_use", "template": TOOL_USE}]
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": named}))
+
+
+def _in_files(folder):
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "chat_template.jinja").write_text(PLAIN)
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text(TOOL_USE)
+
+
+@pytest.mark.parametrize("put", [_in_config, _in_files])
+def test_a_template_for_tools_serves_conversations_with_tools_only(tiny_model, tmp_path, put):
+    folder = shutil.copytree(tiny_model("llama"), tmp_path / "model")
+    put(folder)
+    processor = CheckpointProcessor(Checkpoint(path=folder), LoadOptions())
+    messages = [{"role": "user", "content": "Hi"}]
+    assert processor.render(Chat(messages=messages)).text == "plain Hi"
+    assert processor.render(Chat(messages=messages, tools=[Tool("f", "", {})])).text == "f tools"
+
+
+def test_the_operators_template_replaces_all(tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model("llama"), tmp_path / "model")
+    _in_config(folder)
+    processor = CheckpointProcessor(Checkpoint(path=folder), LoadOptions(chat_template="mine"))
+    chat = Chat(messages=[{"role": "user", "content": "Hi"}], tools=[Tool("f", "", {})])
+    assert processor.render(chat).text == "mine"
+
+
+@pytest.mark.parametrize("templates", [[{"name": "default"}], [1], ["a"]])
+def test_named_templates_that_make_no_sense_are_told(tiny_model, tmp_path, templates):
+    folder = shutil.copytree(tiny_model("llama"), tmp_path / "model")
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": templates})
+    )
+    with pytest.raises(ModelError, match=r"chat template|tokenizer_config"):
+        CheckpointProcessor(Checkpoint(path=folder), LoadOptions())

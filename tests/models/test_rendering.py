@@ -249,6 +249,75 @@ def test_ids_reach_other_templates_unchanged(render):
     assert render(template, assistant(None, tool_calls=[call("{}", call_id="functions.f:0")])) == "functions.f:0"
 
 
+ONE_CALL = """\
+{%- for message in messages %}
+{%- if message.tool_calls %}
+{%- if message.tool_calls | length > 1 %}{{ raise_exception('one call at a time') }}{% endif %}
+{{- '<' ~ message.tool_calls[0].function.arguments ~ '>' }}
+{%- else %}{{- message.role ~ ':' ~ message.content ~ ' ' }}
+{%- endif %}
+{%- endfor %}
+"""
+FIRST_CALL_ONLY = ONE_CALL.replace("> 1", "> 99")
+
+
+@pytest.mark.parametrize("template", [ONE_CALL, FIRST_CALL_ONLY])
+def test_a_template_for_single_calls_is_given_one_after_the_other_each_with_its_answer(render, template):
+    calls = [call({"n": 1}, call_id="a"), call({"n": 2}, call_id="b")]
+    text = render(
+        template,
+        user(),
+        assistant(None, tool_calls=calls),
+        {"role": "tool", "tool_call_id": "b", "content": "two"},
+        {"role": "tool", "tool_call_id": "a", "content": "one"},
+        user("Thanks"),
+    )
+    assert text == 'user:Hi <{"n": 1}>tool:one <{"n": 2}>tool:two user:Thanks '
+
+
+def test_answers_without_ids_go_to_the_calls_in_order(render):
+    calls = [call({"n": 1}), call({"n": 2})]
+    for made in calls:
+        del made["id"]
+    answers = [{"role": "tool", "content": text} for text in ("one", "two", "three")]
+    text = render(ONE_CALL, user(), assistant(None, tool_calls=calls), *answers)
+    assert text == 'user:Hi <{"n": 1}>tool:one <{"n": 2}>tool:two tool:three '
+
+
+def test_parallel_calls_stay_together_where_the_template_shows_them(render):
+    calls = [call({"n": 1}, call_id="a"), call({"n": 2}, call_id="b")]
+    assert render(CALLS, user(), assistant("Both", tool_calls=calls)).count("assistant:") == 1
+
+
+def test_tools_reach_templates_that_call_them_otherwise(render):
+    assert "get_weather" in render("{{ xml_tools | tojson }}", user(), tools=[Tool("get_weather", "", {})])
+    assert render("{{ xml_tools is defined }}", user()) == "False"
+    chosen = render("{{ xml_tools }}", user(), tools=[Tool("f", "", {})], template_kwargs={"xml_tools": []})
+    assert chosen == "[]"
+
+
+def test_a_template_that_wants_a_list_of_tools_gets_an_empty_one(render):
+    assert render("{% for tool in tools %}{{ tool }}{% endfor %}{{ messages[0].content }}", user()) == "Hi"
+
+
+@pytest.mark.parametrize("change", ["append(1)", "pop()", "insert(0, 1)", "extend([1])"])
+def test_a_template_may_change_lists_but_only_its_own(render, change):
+    kwargs, tools = {"extra": [1, 2]}, [Tool("f", "", {"required": ["a"]})]
+    template = (
+        "{% set _ = extra.CHANGE %}{% set _ = tools[0].function.parameters.required.CHANGE %}"
+        "{% set _ = messages.CHANGE %}{{ extra | length }}"
+    ).replace("CHANGE", change)
+    texts = {render(template, user(), tools=tools, template_kwargs=kwargs) for _ in range(2)}
+    assert len(texts) == 1
+    assert (kwargs, tools[0].parameters) == ({"extra": [1, 2]}, {"required": ["a"]})
+
+
+@pytest.mark.parametrize("forbidden", ["messages.clear()", "messages[0].clear()", "messages.__class__.__mro__"])
+def test_the_sandbox_stays_closed_otherwise(render, forbidden):
+    with pytest.raises(InvalidRequest, match=r"unsafe|not"):
+        render("{{ " + forbidden + " }}", user())
+
+
 # -- roles ------------------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +372,30 @@ def test_neighbours_of_one_role_are_joined_where_roles_must_alternate(render):
 
 def test_a_template_that_rewrites_system_text_is_taken_at_its_word(render):
     assert render("{% for m in messages %}[{{ m.content | upper }}]{% endfor %}", system("a"), user("b")) == "[A][B]"
+
+
+NO_USER_AFTER_TOOL = """\
+{%- for message in messages %}
+{%- if message.role == 'user' and loop.index0 and messages[loop.index0 - 1].role == 'tool' %}
+{{- raise_exception('roles must alternate') }}
+{%- endif %}
+{%- if message.role != 'system' %}{{- '[' ~ message.role ~ ']' ~ message.content }}{% endif %}
+{%- endfor %}
+"""
+
+
+def test_system_messages_that_fit_nowhere_else_lead_the_first_user_turn(render):
+    answer = {"role": "tool", "tool_call_id": "1", "content": "sunny"}
+    calls = assistant("", tool_calls=[call("{}", call_id="1")])
+    text = render(NO_USER_AFTER_TOOL, system("A"), user("B"), calls, answer, system("C"))
+    assert text == "[user]A\n\nC\n\nB[assistant][tool]sunny"
+
+
+def test_a_refusal_says_what_is_wrong_after_all_rearranging(render):
+    calls = assistant("", tool_calls=[call("{}", call_id="1")])
+    answer = {"role": "tool", "tool_call_id": "1", "content": "sunny"}
+    with pytest.raises(InvalidRequest, match=r"refuses messages\[3\]: Conversation roles must alternate"):
+        render(NO_SYSTEM, system("A"), user("B"), calls, answer)
 
 
 def test_what_cannot_be_rendered_names_the_message(render):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import mlx.core as mx
 import pytest
@@ -171,3 +173,26 @@ def test_running_out_of_memory_while_loading_is_explained(folder, monkeypatch):
     monkeypatch.setattr("vllm_mlx_models.generator.mx.eval", out_of_memory)
     with pytest.raises(ModelError, match="Not enough memory"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("num_attention_heads", 0), ("vocab_size", 10**12), ("rope_theta", None), ("hidden_size", -1), ("head_dim", "x")],
+)
+def test_whatever_model_code_makes_of_a_senseless_config_is_a_model_error(folder, field, value):
+    change(folder, **{field: value})
+    with pytest.raises(ModelError):
+        load(folder)
+
+
+def test_a_tokenizer_of_transformers_and_the_weights_load_at_the_same_time(folder):
+    """In a fresh process, for the imports are what collides."""
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "tokenizer_class": "LlamaTokenizerFast"}))
+    code = (
+        "import sys; from vllm_mlx_core import LLM, SamplingParams\n"
+        "with LLM(sys.argv[1]) as llm: print(llm.chat([{'role': 'user', 'content': 'Hi'}],"
+        " SamplingParams(max_tokens=3)).usage.completion_tokens)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "3", done.stderr

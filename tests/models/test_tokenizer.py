@@ -268,3 +268,9 @@ def test_a_tokenizer_written_in_python_is_served_too():
     assert tokenizer.token_id("ab") is None
     assert (tokenizer.special_token(1), tokenizer.special_token(200)) == ("<end>", None)
     assert (tokenizer.token_bytes(200), tokenizer.token_bytes(97)) == (b"<call>", None)
+
+
+def test_a_folder_without_a_tokenizer_is_told_what_to_look_for(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    with pytest.raises(ModelError, match=r"There is no tokenizer in .*tokenizer\.json"):
+        load_tokenizer(tmp_path)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vllm_mlx_parsers.json_scan import JSONObjectScanner, JSONScanner, decode_string, repair_object
@@ -128,6 +128,21 @@ class Members(JSONObjectScanner):
 
     def member(self, key: str) -> None:
         self.complete.append(key)
+
+
+@given(
+    st.lists(st.sampled_from(["{", "}", "[", "]", '"a"', '"', ":", ",", " ", "\n ", "1", "tru", "\\"])).map("".join),
+    st.integers(1, 7),
+)
+@example('{"a" x', 3)
+def test_what_is_passed_on_is_the_same_wherever_it_was_cut_even_if_it_breaks(text, width):
+    def members(width):
+        members = Members()
+        for start in range(0, len(text) + 4, width):
+            members.feed(f'{{"":{text}'[start : start + width])
+        return members.seen, members.complete, members.done, members.broken
+
+    assert members(width) == members(len(text) + 4)
 
 
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=5), st.integers(1, 20), st.sampled_from([None, 2]))

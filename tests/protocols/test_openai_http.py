@@ -84,6 +84,16 @@ async def test_a_whole_answer_has_every_field_strict_clients_want(client, engine
     }
 
 
+@pytest.mark.parametrize(("finish", "calls"), [("stop", []), ("length", ['{"a": '])])
+async def test_a_call_that_the_model_broke_off_is_no_call_and_one_that_the_limit_cut_is(client, engine, finish, calls):
+    broken = (ToolCallStart(0, "call_a", "add"), ToolCallArguments(0, '{"a": '), TextDelta('CALL add {"a": oops'))
+    engine.reply = events_reply(*broken, finish=finish)
+    (choice,) = (await ask(client, tools=TOOLS))["choices"]
+    assert choice["finish_reason"] == finish
+    assert choice["message"]["content"] == 'CALL add {"a": oops'
+    assert [call["function"]["arguments"] for call in choice["message"].get("tool_calls", [])] == calls
+
+
 async def test_a_stream_begins_with_the_role_and_ends_with_one_finish_and_done(client, engine):
     engine.reply = text_reply('a"\n😀')
     *chunks, done = await stream(client, model="scripted/model")
@@ -348,3 +358,10 @@ async def test_form_posts_from_web_pages_are_refused(client):
     response = await client.post(CHAT, content=b'{"messages": []}', headers={"content-type": "text/plain"})
     assert response.status_code == 400
     assert "application/json" in response.json()["error"]["message"]
+
+
+async def test_the_description_promises_no_errors_in_another_shape(client):
+    description = (await client.get("/openapi.json")).text
+    assert "4XX" in description
+    assert "422" not in description
+    assert "HTTPValidationError" not in description

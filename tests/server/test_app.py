@@ -53,6 +53,21 @@ class Broken(First):
         raise RuntimeError("cannot")
 
 
+class Unmade(First):
+    def __init__(self, engine, settings):
+        raise RuntimeError("no luck")
+
+
+class Unrouted(First):
+    def router(self):
+        raise RuntimeError("no luck")
+
+
+class Routeless(First):
+    def router(self):
+        return None
+
+
 class Watch:
     def __init__(self, app):
         self.app = app
@@ -99,6 +114,17 @@ def test_a_front_end_that_was_only_found_may_fail_and_one_that_was_asked_for_may
         create_app(engine, broken, Settings(protocols=["bad"]))
     with pytest.raises(PluginError):
         create_app(engine, broken, Settings(protocols=["nope"]))
+
+
+@pytest.mark.parametrize("kind", ["Unmade", "Unrouted", "Routeless"])
+def test_a_front_end_that_cannot_be_used_is_named_in_one_line(engine, caplog, kind):
+    broken = host(one="Second", bad=kind)
+    app = create_app(engine, broken, Settings())
+    assert "/first/hello" in app.openapi()["paths"]
+    assert "The protocol 'bad' cannot be used: " in caplog.text
+    assert "Traceback" not in caplog.text
+    with pytest.raises(PluginError, match=r"^The protocol 'bad' cannot be used: .+$"):
+        create_app(engine, broken, Settings(protocols=["bad"]))
 
 
 def test_two_front_ends_cannot_serve_one_route(engine):

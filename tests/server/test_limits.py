@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import logging
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_mlx_core.api import InvalidRequest, PayloadTooLarge
-from vllm_mlx_core.server.json_body import exceeds_depth, sanitise
+from vllm_mlx_core.server.json_body import MAX_VALUES, check_structure, sanitise
 from vllm_mlx_core.server.limits import BodyLimit
 from vllm_mlx_core.testing.protocols import connect, text_reply
 
@@ -27,10 +28,53 @@ def depth(value):
     return 0
 
 
+def count(value):
+    if isinstance(value, list | dict):
+        inside = value.values() if isinstance(value, dict) else value
+        return 1 + sum(map(count, inside))
+    return 1
+
+
+def passes(body, **limits):
+    try:
+        check_structure(body, **limits)
+    except InvalidRequest:
+        return False
+    return True
+
+
 @given(JSON, st.integers(0, 6), st.booleans())
 def test_depth_is_what_a_parser_would_find(value, limit, ascii_only):
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
-    assert exceeds_depth(body, limit) == (depth(value) > limit)
+    assert passes(body, max_depth=limit) == (depth(value) <= limit)
+
+
+@given(JSON, st.integers(1, 12), st.booleans())
+def test_more_values_than_allowed_are_refused(value, limit, ascii_only):
+    body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    if count(value) > limit:
+        assert not passes(body, max_values=limit)
+    elif count(value) <= limit // 2:  # an empty list may count as two
+        assert passes(body, max_values=limit)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * MAX_VALUES,
+        b"[" + b"{}," * MAX_VALUES + b"{}]",
+        b'["' + rb"\ud83d" * 200_000 + b'"' + b'""' * 3 * MAX_VALUES + b"]" + b"[" * 101,
+    ],
+    ids=["brackets", "objects", "strings"],
+)
+def test_a_body_that_is_all_structure_is_refused(body):
+    with pytest.raises(InvalidRequest):
+        sanitise(body)
+
+
+def test_brackets_and_commas_in_a_text_are_only_text():
+    body = json.dumps({"text": '[[[{,\\",' * 300_000}).encode()
+    assert sanitise(body) == body
 
 
 @given(JSON, st.booleans())
@@ -85,6 +129,45 @@ async def test_a_body_of_unknown_length_is_counted_while_it_comes():
     with pytest.raises(PayloadTooLarge):
         await BodyLimit(app, 100)({"type": "http", "headers": []}, receive, send)
     assert sent == 11
+
+
+@pytest.mark.anyio
+async def test_a_body_that_does_not_go_on_is_given_up():
+    pieces = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def app(scope, receive, send):
+        pytest.fail("the request must not get here")
+
+    async def send(message):
+        pytest.fail("whoever catches the error answers")
+
+    async def receive():
+        if pieces:
+            return pieces.pop()
+        return await anyio.sleep_forever()
+
+    with pytest.raises(InvalidRequest) as info:
+        await BodyLimit(app, 100, idle_s=0.01)({"type": "http", "headers": []}, receive, send)
+    assert info.value.status == 408
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("types", [["application/json", "text/plain"], ["text/plain", "application/json"]])
+async def test_a_second_content_type_hides_no_json(make_app, types):
+    headers = [("content-type", each) for each in types]
+    async with connect(make_app()) as client:
+        deep = await client.post("/plain/whole", content=b"[" * 5000, headers=headers)
+    assert deep.status_code == 400
+    assert "deep" in deep.json()["plain"]
+
+
+@pytest.mark.anyio
+async def test_a_number_that_python_does_not_read_is_explained(make_app):
+    headers = {"content-type": "application/json"}
+    async with connect(make_app()) as client:
+        response = await client.post("/plain/whole", content=b'{"text": %s}' % (b"9" * 5000), headers=headers)
+    assert response.status_code == 400
+    assert "too many digits" in response.json()["plain"]
 
 
 @pytest.mark.anyio

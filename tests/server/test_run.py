@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,8 @@ import httpx
 import pytest
 
 from vllm_mlx_core.api import Settings, UsageError
-from vllm_mlx_core.server import bind
+from vllm_mlx_core.server import bind, http1
+from vllm_mlx_core.server.http1 import MAX_HEAD_BYTES
 from vllm_mlx_core.testing.protocols import ScriptedEngine, Step, text_reply
 
 
@@ -93,6 +95,81 @@ def test_a_client_that_disconnects_from_a_whole_answer_stops_the_engine(serving,
             while not engine.streams or engine.streams[0].steps_taken < 2:
                 os.sched_yield()
         assert engine.closed.wait(30)
+
+
+def answer_to(port, pieces):
+    """Send bytes, and return all that comes back until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        answer = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while piece := connection.recv(65536):
+                answer += piece
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it closed before all was sent
+    return answer
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\x02\x00\r\n\r\n",
+        b"HELLO\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: a\0b\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_in_json(serving, make_app, request_):
+    with serving(make_app()) as server:
+        head, _, body = answer_to(server.port, [request_]).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+def test_a_head_that_is_too_large_is_refused(serving, make_app):
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    with serving(make_app()) as server:
+        for lines in (b"X: %s\r\n" % (b"x" * MAX_HEAD_BYTES), b"X: y\r\n" * MAX_HEAD_BYTES):
+            answer = answer_to(server.port, [head + lines + b"\r\n"])
+            assert answer.startswith(b"HTTP/1.1 431 ")
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+        fitting = head + b"Connection: close\r\nX: %s\r\n\r\n" % (b"x" * (MAX_HEAD_BYTES - 200))
+        assert answer_to(server.port, [fitting]).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_that_never_ends_is_refused_while_it_comes(serving, make_app):
+    pieces = [b"GET / HTTP/1.1\r\nX: ", *[b"x" * 65536] * 10_000]
+    sent = 0
+
+    def counted():
+        nonlocal sent
+        for piece in pieces:
+            yield piece
+            sent += len(piece)
+
+    with serving(make_app()) as server:
+        answer_to(server.port, counted())
+    assert sent < sum(map(len, pieces))
+
+
+def test_a_client_that_sends_no_request_is_not_kept(serving, make_app, monkeypatch):
+    monkeypatch.setattr(http1, "HEAD_TIMEOUT_S", 0.01)
+    with serving(make_app()) as server:
+        for begun in ([], [b"GET / HT"], [b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HT"]):
+            answer = answer_to(server.port, begun)
+            assert answer.count(b"HTTP/1.1 200") == len(begun[1:])
+
+
+def test_garbage_after_a_request_does_not_get_into_its_answer(serving, make_app, engine):
+    body = b'{"text": "x"}'
+    request = (
+        b"POST /plain/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    with serving(make_app()) as server:
+        assert b" 400 " not in answer_to(server.port, [request, b"\0garbage\r\n\r\n"])
 
 
 def test_the_first_signal_refuses_new_clients_and_lets_requests_finish(serving, make_app, engine, stream):

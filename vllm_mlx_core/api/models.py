@@ -77,7 +77,10 @@ class Checkpoint:
         """
         file = self.path / "chat_template.jinja"
         if file.is_file():
-            return file.read_text(encoding="utf-8")
+            try:
+                return file.read_text(encoding="utf-8")
+            except ValueError as error:
+                raise ModelError(f"{file} is not UTF-8 text: {error}") from error
         file = self.path / "tokenizer_config.json"
         if not file.is_file():
             return ""

@@ -25,14 +25,15 @@ _TAIL = """\
 ## Environment
 
 - **`VLLM_MLX_API_KEY`**: the key that `serve` demands and `chat --url` sends, where `--api-key` is not given.
-- **`VLLM_MLX_DISABLE_PLUGIN_AUTOLOAD`**: `1` loads only the plugins that `--plugin` names.
+- **`VLLM_MLX_DISABLE_PLUGIN_AUTOLOAD`**: `1` loads, beside the built-in plugins, only those that `--plugin` names.
 - **`VLLM_MLX_DEBUG`**: `1` prints the traceback of an error instead of one line.
 - **`NO_COLOR`**: switches styles off.
 - **`XDG_STATE_HOME`**: where `chat` keeps its history, in `vllm-mlx/chat_history` (default: `~/.local/state`).
 
 ## Exit codes
 
-0 is success, 2 a command line that is wrong, 1 any other failure, 130 an end by Ctrl-C.
+0 is success, 2 a command line that is wrong, 1 any other failure, 130 an end by Ctrl-C, 141 an end because whoever
+read the output left (`| head`).
 """
 
 

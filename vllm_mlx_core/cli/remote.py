@@ -130,7 +130,7 @@ def _message(error: object) -> str:
 
 
 def _unreachable(base: str, error: Exception) -> str:
-    return f"cannot talk to {base}: {error or type(error).__name__}"
+    return f"cannot talk to {base}: {str(error) or type(error).__name__}"
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

@@ -17,10 +17,15 @@ from .sequence import Sequence
 
 
 class Batch:
-    """Decoding sequences that share one forward pass per step. Starts empty; drop it when it is empty again."""
+    """Decoding sequences that share one forward pass per step. Starts empty; drop it when it is empty again.
 
-    def __init__(self, generator: Generator) -> None:
+    Unless ``can_extract``, rows are never taken out of a batch state: one that shrinks to a single row stays as it is.
+    """
+
+    def __init__(self, generator: Generator, *, can_extract: bool = True) -> None:
         self._generator = generator
+        self._can_extract = can_extract
+        self._is_solo = False
         self._sampler = BatchSampler(generator.vocab_size)
         self._layers: states.Layers = []
         self._tokens: mx.array | None = None
@@ -38,10 +43,13 @@ class Batch:
             return
         if not self.sequences:
             self._layers = layers
+            self._is_solo = len(sequences) == 1
         else:
-            if len(self.sequences) == 1:
+            if self._is_solo:
                 self._layers = states.merge([self._layers])
-            states.extend(self._layers, layers if len(sequences) > 1 else states.merge([layers]))
+                self._is_solo = False
+            joining = layers if len(sequences) > 1 else states.merge([layers])
+            states.extend(self._layers, joining, rows=len(self.sequences), more_rows=len(sequences))
         last = mx.array([s.last_token for s in sequences], dtype=mx.int32)
         self._tokens = last if self._tokens is None else mx.concatenate([self._tokens, last])
         for s in sequences:
@@ -50,9 +58,16 @@ class Batch:
         self.sequences += sequences
 
     def launch(self) -> Sampled:
-        """Enqueue one step for every row and return what it will sample. Mutates; does not wait."""
+        """Enqueue one step for every row and return what it will sample. Mutates; does not wait.
+
+        Raises whatever the model does, and ValueError if it returns logits of a wrong shape.
+        """
         assert self._tokens is not None
-        logits = self._generator.forward(self._tokens[:, None], self._layers)[:, -1]
+        logits = self._generator.forward(self._tokens[:, None], self._layers)
+        expected = (len(self.sequences), 1, self._generator.vocab_size)
+        if logits.shape != expected:
+            raise ValueError(f"The model returned logits of shape {logits.shape}, not {expected}.")
+        logits = logits[:, -1]
         sampled = self._sampler.sample(logits)
         self._tokens = sampled.tokens
         mx.async_eval(*sampled.arrays())
@@ -63,7 +78,7 @@ class Batch:
 
     def extract(self, sequence: Sequence) -> states.Layers:
         """Return a sequence's state as a solo state. Does not mutate."""
-        if len(self.sequences) == 1:
+        if self._is_solo:
             return self._layers
         return states.extract(self._layers, self.sequences.index(sequence))
 
@@ -74,8 +89,10 @@ class Batch:
             return
         if not rows:
             self._layers, self._tokens = [], None
-        elif len(rows) == 1:
-            self._layers = states.extract(self._layers, rows[0])
+        elif len(rows) == 1 and self._can_extract:
+            unread = not self.sequences[rows[0]].num_computed  # nothing can be taken out of a state that is empty
+            self._layers = self._generator.make_cache() if unread else states.extract(self._layers, rows[0])
+            self._is_solo = True
         else:
             states.keep(self._layers, rows)
         if rows:

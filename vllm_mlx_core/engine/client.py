@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -111,9 +112,15 @@ class ModelClient:
         prompt = await self.render(request)
         settings, params = self.settings, request.sampling
         vocab_size = self._ready.vocab_size
-        if not prompt.token_ids:
+        if request.n < 1:
+            raise InvalidRequest(f"n must be at least 1, not {request.n}.", param="n")
+        try:
+            token_ids = array("i", prompt.token_ids).tolist()  # a copy: the caller's list may change
+        except (TypeError, OverflowError) as error:
+            raise InvalidRequest("The prompt holds something that is no token id.", param="prompt") from error
+        if not token_ids:
             raise InvalidRequest("The prompt is empty.", param="prompt")
-        if min(prompt.token_ids) < 0 or max(prompt.token_ids) >= vocab_size:
+        if min(token_ids) < 0 or max(token_ids) >= vocab_size:
             raise InvalidRequest("The prompt holds a token id that is not in the vocabulary.", param="prompt")
         limit = settings.max_request_tokens
         if limit is not None and params.max_tokens is not None and params.max_tokens > limit:
@@ -121,7 +128,7 @@ class ModelClient:
         max_tokens = output_budget(
             params,
             default=settings.sampling_defaults.max_tokens or limit,
-            prompt_tokens=len(prompt.token_ids),
+            prompt_tokens=len(token_ids),
             context_length=self.info.context_length,
         )
         stops = () if params.ignore_eos else tuple(self._processor.stop_token_ids)
@@ -129,7 +136,7 @@ class ModelClient:
             Submit(
                 sequence_id=next(self._sequence_ids),
                 request_id=request.request_id,
-                prompt=prompt.token_ids,
+                prompt=token_ids,
                 max_tokens=max_tokens,
                 min_tokens=min(params.min_tokens, max_tokens),
                 stop_token_ids=(*stops, *params.stop_token_ids),
@@ -144,9 +151,10 @@ class ModelClient:
             )
             for choice in range(request.n)
         ]
-        # No await from here on: the request is either refused or registered and queued.
+        # No await from here on: the request is either refused or registered and queued. The loop comes first, so that
+        # an engine that ends meanwhile is either seen here or can tell us.
+        self._bind_loop()
         self._check_capacity(request)
-        self._loop = asyncio.get_running_loop()
         stream = RequestStream(
             request.request_id,
             self.info.id,
@@ -184,9 +192,22 @@ class ModelClient:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
+    def _bind_loop(self) -> None:
+        """Take the running loop for the one to call back on. Raises RuntimeError if another one has requests here."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._streams and self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError("Requests to this model run on another event loop.")
+        if self._streams:  # their loop is closed: nobody can read them any more
+            self._abort(tuple(self._streams))
+        self._loop = loop
+
     def _check_capacity(self, request: GenerateRequest) -> None:
         if self._broken is not None:
             raise self._broken
+        if not self._engine.is_alive:
+            raise EngineFailed(BROKEN)
         engine = self.settings.engine
         if len(self._streams) + request.n > engine.max_num_seqs + engine.max_queue:
             raise Overloaded("The server's queue is full. Try again later.", retry_after_s=RETRY_AFTER_S)
@@ -216,7 +237,7 @@ class ModelClient:
             tokenizer,
             reasoning=reasoning,
             tools=tools,
-            stops=params.stop,
+            stops=(params.stop,) if isinstance(params.stop, str) else params.stop,
             stop_token_ids=params.stop_token_ids,
             skip_special_tokens=params.skip_special_tokens,
             parallel_tool_calls=request.parallel_tool_calls,
@@ -264,7 +285,11 @@ class ModelClient:
                 continue  # aborted while the step ran
             if update.finish is not None:
                 self._forget((update.sequence_id,))
-            stream.push(update)
+            try:
+                stream.push(update)
+            except Exception:  # it must not cost the others their tokens
+                log.exception("The output of request %s could not be read", stream.request_id)
+                stream.fail(EngineFailed("The model's output could not be turned into text."))
             touched.append(stream)
         for stream in touched:
             stream.wake()

@@ -15,6 +15,7 @@ the culprit fails alone.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +24,7 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator
+from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator, Lease
 
 from . import states
 from .batch import Batch
@@ -141,10 +142,13 @@ class EngineCore:
         lease = self._with_cache(lambda: cache.match(tokens, salt=sequence.submit.salt))
         if lease is None:
             return
-        state = lease.state
-        assert isinstance(state, states.PromptState)
         sequence.lease = lease
-        sequence.layers = state.layers()
+        state = self._with_cache(lambda: _usable(lease, len(tokens)))
+        layers = None if state is None else self._with_cache(state.layers)
+        if state is None or layers is None:
+            sequence.release()
+            return
+        sequence.layers = layers
         sequence.num_computed = state.num_tokens
         if not sequence.output:
             sequence.cached_tokens = state.num_tokens
@@ -213,7 +217,10 @@ class EngineCore:
         """Read the prompts that the plan has room for, and let those that are read join a batch."""
         plan = self._scheduler.plan()
         for sequence in plan.ready:
-            self._join([sequence], sequence.layers or self._generator.make_cache())
+            try:
+                self._join([sequence], sequence.layers or self._generator.make_cache())
+            except Exception:
+                self._isolate([sequence])
         for group in plan.groups:
             self._prefilled += sum(chunk.length for chunk in group)
             try:
@@ -239,7 +246,7 @@ class EngineCore:
     def _join(self, sequences: list[Sequence], layers: states.Layers) -> None:
         """Move sequences whose prompts are read into a batch; ``layers`` is their solo or batch state."""
         if self._cache is not None:
-            self._snapshot(sequences, layers)
+            self._with_cache(lambda: self._snapshot(sequences, layers))
         for sequence in sequences:
             sequence.stage = Stage.DECODE
             sequence.layers = None
@@ -248,7 +255,7 @@ class EngineCore:
         try:
             batch.join(sequences, layers)
         except Exception:
-            self._recover(batch, [*batch.sequences, *sequences])
+            self._recover(batch, sequences)
 
     def _batch_for(self, sequence: Sequence) -> Batch:
         """Return the shared batch, or a new one for a sequence that must decode alone."""
@@ -256,7 +263,7 @@ class EngineCore:
         for batch in self._batches:
             if shared and batch.sequences and not batch.sequences[0].isolated:
                 return batch
-        batch = Batch(self._generator)
+        batch = Batch(self._generator, can_extract=self._mode.resumable)
         self._batches.append(batch)
         return batch
 
@@ -267,7 +274,8 @@ class EngineCore:
             try:
                 batch.remove(gone)
             except Exception:
-                self._recover(batch, [s for s in batch.sequences if s.id not in gone])
+                batch.sequences = [s for s in batch.sequences if s.id not in gone]
+                self._recover(batch)
         if not batch.sequences and batch in self._batches:
             self._batches.remove(batch)
 
@@ -290,30 +298,35 @@ class EngineCore:
     def _remember(self, sequence: Sequence, batch: Batch) -> None:
         """Offer the state of a sequence that ends well to the prefix cache."""
         if self._cache is not None:
-            self._insert(sequence, batch.extract(sequence))
+            self._with_cache(lambda: self._insert(sequence, batch.extract(sequence)))
 
     def _insert(self, sequence: Sequence, layers: states.Layers) -> None:
         cache = self._cache
         if cache is None:
             return
         tokens = sequence.tokens[: sequence.num_computed]
-        state = states.PromptState(layers, len(tokens)).truncate(len(tokens))
-        self._with_cache(lambda: cache.insert(tokens, state, salt=sequence.submit.salt))
+        cache.insert(tokens, states.PromptState(layers, len(tokens)).compact(), salt=sequence.submit.salt)
 
     def _with_cache(self, call: Callable[[], T]) -> T | None:
-        """Call the cache policy; one that raises is reported and not used again."""
+        """Do what prefix reuse needs: copying a state, calling the policy. If it raises, that is the end of reuse."""
         try:
             return call()
         except Exception:
-            log.exception("The cache policy %s failed and is switched off", type(self._cache).__name__)
-            self._cache = None
+            cache, self._cache = self._cache, None
+            log.exception("The cache policy %s failed and is switched off", type(cache).__name__)
+            if cache is not None:
+                with contextlib.suppress(Exception):
+                    cache.clear()
             return None
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
-    def _recover(self, batch: Batch, sequences: list[Sequence] | None = None) -> None:
-        """Give up a batch whose state cannot be trusted any more; its sequences are computed again, each alone."""
-        lost = [s for s in (sequences or batch.sequences) if s.stage is Stage.DECODE]
+    def _recover(self, batch: Batch, sequences: Iterable[Sequence] = ()) -> None:
+        """Give up a batch whose state cannot be trusted any more; its sequences are computed again, each alone.
+
+        So are ``sequences``: those that had not joined yet, or have left it with a token in flight.
+        """
+        lost = [s for s in dict.fromkeys([*batch.sequences, *sequences]) if s.stage is Stage.DECODE]
         if batch in self._batches:
             self._batches.remove(batch)
         batch.sequences = []
@@ -350,3 +363,13 @@ class EngineCore:
                 time.perf_counter() - started,
             )
         )
+
+
+def _usable(lease: Lease, num_tokens: int) -> states.PromptState:
+    """Return the state of a lease for a prompt of ``num_tokens`` tokens. Raises TypeError or ValueError."""
+    state = lease.state
+    if not isinstance(state, states.PromptState):
+        raise TypeError(f"a lease holds a {type(state).__name__}, which is no state that was inserted")
+    if not 0 < state.num_tokens < num_tokens:
+        raise ValueError(f"a state of {state.num_tokens} tokens is no proper prefix of {num_tokens}")
+    return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from typing import Any
 
@@ -36,9 +37,11 @@ def resolve(params: SamplingParams, *defaults: SamplingParams, vocab_size: int, 
     _check(values)
     if params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS:
         raise InvalidRequest(f"logprobs must be from 0 to {MAX_LOGPROBS}, not {params.logprobs}.", param="logprobs")
-    for token_id in params.logit_bias:
+    for token_id, addend in params.logit_bias.items():
         if not 0 <= token_id < vocab_size:
             raise InvalidRequest(f"Token id {token_id} is not in the vocabulary.", param="logit_bias")
+        if not math.isfinite(addend):
+            raise InvalidRequest(f"The bias of token {token_id} must be finite, not {addend}.", param="logit_bias")
     seed = secrets.randbelow(SEEDS) if params.seed is None else (params.seed + choice * 0x9E3779B97F4A7C15) % SEEDS
     return SamplingSpec(logit_bias=params.logit_bias, seed=seed, logprobs=params.logprobs, **values)
 
@@ -46,7 +49,8 @@ def resolve(params: SamplingParams, *defaults: SamplingParams, vocab_size: int, 
 def output_budget(params: SamplingParams, *, default: int | None, prompt_tokens: int, context_length: int) -> int:
     """Return how many tokens may be generated: what was asked for, or ``default``, or all that fit.
 
-    Never more than the context has room for; a prompt that fills it raises ContextLengthExceeded.
+    Never more than the context has room for; a prompt that fills it raises ContextLengthExceeded, and asking for
+    nothing InvalidRequest.
     """
     room = context_length - prompt_tokens
     if room < 1:
@@ -54,10 +58,15 @@ def output_budget(params: SamplingParams, *, default: int | None, prompt_tokens:
             f"This model's context is {context_length} tokens, and the prompt alone has {prompt_tokens}."
         )
     asked = params.max_tokens if params.max_tokens is not None else default
+    if asked is not None and asked < 1:
+        raise InvalidRequest(f"max_tokens must be at least 1, not {asked}.", param="max_tokens")
     return room if asked is None else min(asked, room)
 
 
 def _check(values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise InvalidRequest(f"{name} must be a finite number, not {value}.", param=name)
     for name, is_right, must in (
         ("temperature", values["temperature"] >= 0, "at least 0"),
         ("top_p", 0 < values["top_p"] <= 1, "above 0 and at most 1"),

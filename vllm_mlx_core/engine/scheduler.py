@@ -101,6 +101,7 @@ class Scheduler:
         prefilling = [s for s in self._running.values() if s.stage is Stage.PREFILL]
         if not prefilling:
             return Plan([], [])
+        prefilling.sort(key=lambda s: (s.submit.priority, s.arrival))  # who comes later may come first
         budget = self.max_num_batched_tokens - (len(self._running) - len(prefilling))
         groups: list[list[Chunk]] = []
         ready: list[Sequence] = []
@@ -110,7 +111,7 @@ class Scheduler:
             if todo == 0:
                 ready.append(sequence)
                 continue
-            if group and self._fits(group, todo, budget, isolated=sequence.isolated):
+            if group and self._fits(group, sequence, budget):
                 group.append(Chunk(sequence, todo))
                 continue
             if group:
@@ -122,12 +123,14 @@ class Scheduler:
             groups.append(group)
         return Plan(groups, ready)
 
-    def _fits(self, group: list[Chunk], todo: int, budget: int, *, isolated: bool) -> bool:
+    def _fits(self, group: list[Chunk], sequence: Sequence, budget: int) -> bool:
         """Return whether a whole remaining prompt can join the forward of ``group``."""
-        first = group[0]
-        if isolated or first.sequence.isolated or self.prefill_mode == "solo":
+        first, todo = group[0], sequence.num_to_prefill
+        if sequence.isolated or first.sequence.isolated or self.prefill_mode == "solo":
             return False
-        if self.prefill_mode == "equal" and (todo != first.length or first.sequence.num_computed):
+        if self.prefill_mode == "equal" and (
+            todo != first.length or first.sequence.num_computed or sequence.num_computed
+        ):
             return False
         unfinished = first.length < first.sequence.num_to_prefill
         return not unfinished and (len(group) + 1) * max(todo, *(c.length for c in group)) <= budget

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -42,7 +42,7 @@ class ServingMode:
 
     def __str__(self) -> str:
         if not self.batched:
-            return "one row at a time"
+            return "one row at a time" + ("" if self.resumable else ", no prefix reuse")
         prefill = {"ragged": "", "equal": ", prompts of equal length together", "solo": ", prompts one at a time"}
         return "batched" + prefill[self.prefill] + ("" if self.resumable else ", no prefix reuse")
 
@@ -57,19 +57,21 @@ class _Reference:
 
 
 def self_test(generator: Generator, progress: Progress = no_progress) -> ServingMode:
-    """Find the serving mode by comparing batch with solo. Engine thread; takes some twenty forwards of a few tokens.
+    """Find the serving mode by comparing batch with solo. Engine thread; takes some thirty forwards of a few tokens.
 
     Raises whatever the model raises on a single short prompt: such a model cannot be served.
     """
     progress("self-test", 0.0)
     references = [_alone(generator, _prompt(length, generator.vocab_size)) for length in LENGTHS]
+    no_resume = _differs("resuming a state", lambda: _resume_alone_check(generator, references[1]))
+    alone = ServingMode(batched=False, prefill="solo", resumable=not no_resume)
     if not states.can_merge(generator.make_cache()):
-        return ServingMode(batched=False, prefill="solo", reason="its cache cannot hold several sequences")
+        return replace(alone, reason=_both("its cache cannot hold several sequences", no_resume))
     progress("self-test", 0.3)
     if why := _differs("decoding in a batch", lambda: _decode_check(generator, references)):
-        return ServingMode(batched=False, prefill="solo", reason=why)
+        return replace(alone, reason=_both(why, no_resume))
     progress("self-test", 0.5)
-    no_resume = _differs("resuming a state", lambda: _resume_check(generator, references))
+    no_resume = no_resume or _differs("resuming a row of a batch", lambda: _resume_check(generator, references))
     progress("self-test", 0.7)
     resumable = not no_resume
     ragged = _differs("prompts of different lengths", lambda: _prefill_check(generator, references, ragged=True))
@@ -78,8 +80,12 @@ def self_test(generator: Generator, progress: Progress = no_progress) -> Serving
     progress("self-test", 0.9)
     equal = [references[1], _alone(generator, _prompt(LENGTHS[1], generator.vocab_size, salt=5))]
     solo = _differs("prompts of equal length", lambda: _prefill_check(generator, equal, ragged=False))
-    reason = "; ".join(filter(None, (no_resume, ragged, solo)))
+    reason = _both(no_resume, ragged, solo)
     return ServingMode(prefill="solo" if solo else "equal", resumable=resumable, reason=reason)
+
+
+def _both(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))
 
 
 def _prompt(length: int, vocab_size: int, salt: int = 1) -> list[int]:
@@ -112,7 +118,7 @@ def _decode_check(generator: Generator, references: Sequence[_Reference]) -> flo
     first, *others = references
     batch = states.merge([_read_alone(generator, r) for r in others])
     worst = _follow(generator, batch, others, steps=[0])
-    states.extend(batch, states.merge([_read_alone(generator, first)]))
+    states.extend(batch, states.merge([_read_alone(generator, first)]), rows=len(others), more_rows=1)
     # the newcomer reads its prompt's last token while the others read their first answer
     tokens = [r.tokens[0] for r in others] + [first.prompt[-1]]
     logits = generator.forward(mx.array(tokens, dtype=mx.int32)[:, None], batch)[:, -1]
@@ -129,9 +135,25 @@ def _resume_check(generator: Generator, references: Sequence[_Reference]) -> flo
     batch = states.merge([_read_alone(generator, r) for r in references])
     worst = _follow(generator, batch, references, steps=[0])
     for row, reference in enumerate(references):
-        kept = states.PromptState(states.extract(batch, row), len(reference.prompt))
-        logits = generator.forward(mx.array([[reference.tokens[0]]], dtype=mx.int32), kept.layers())[0, -1]
-        worst = max(worst, _distance(reference.logits[1], logits))
+        worst = max(worst, _go_on(generator, reference, states.extract(batch, row)))
+    return worst
+
+
+def _resume_alone_check(generator: Generator, reference: _Reference) -> float:
+    layers = _read_alone(generator, reference)
+    generator.forward(mx.array([[reference.prompt[-1]]], dtype=mx.int32), layers)
+    return _go_on(generator, reference, layers)
+
+
+def _go_on(generator: Generator, reference: _Reference, layers: states.Layers) -> float:
+    """Go on from a state that has read the prompt, then, if it can go back, from its state one token earlier."""
+    kept = states.PromptState(layers, len(reference.prompt)).compact()
+    logits = generator.forward(mx.array([[reference.tokens[0]]], dtype=mx.int32), kept.layers())[0, -1]
+    worst = _distance(reference.logits[1], logits)
+    if kept.can_truncate:
+        earlier = kept.truncate(len(reference.prompt) - 1).layers()
+        logits = generator.forward(mx.array([[reference.prompt[-1]]], dtype=mx.int32), earlier)[0, -1]
+        worst = max(worst, _distance(reference.logits[0], logits))
     return worst
 
 

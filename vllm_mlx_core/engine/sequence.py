@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from vllm_mlx_core.api import Lease
 
 from .messages import Submit
+
+log = logging.getLogger(__name__)
 
 
 class Stage(Enum):
@@ -79,10 +82,13 @@ class Sequence:
         self.release()
 
     def release(self) -> None:
-        """Unpin the cached prefix it started from. Mutates; safe to call twice."""
-        if self.lease is not None:
-            self.lease.release()
-            self.lease = None
+        """Unpin the cached prefix it started from. Mutates; safe to call twice; never raises."""
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            try:
+                lease.release()
+            except Exception:
+                log.exception("A cached prefix could not be released")
 
     def restart(self) -> None:
         """Go back to WAITING: the state is lost, the tokens are not. Mutates."""

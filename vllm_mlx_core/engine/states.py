@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
+from mlx.utils import tree_map
 
 Layers = list[Any]
 
@@ -31,10 +32,19 @@ def merge(rows: Sequence[Layers]) -> Layers:
     return merged
 
 
-def extend(batch: Layers, other: Layers) -> None:
-    """Add the rows of ``other`` at the end of ``batch``. Mutates ``batch``; ``other`` must not be used again."""
+def extend(batch: Layers, other: Layers, *, rows: int, more_rows: int) -> None:
+    """Add the ``more_rows`` rows of ``other`` at the end of the ``rows`` of ``batch``.
+
+    Mutates ``batch``; ``other`` must not be used again. Either may still be empty.
+    """
     for layer, more in zip(batch, other, strict=True):
-        layer.extend(more)
+        if layer.empty() or more.empty():  # an empty recurrent state knows its rows by its padding marks only
+            layer.prepare(lengths=[0] * rows)
+            more.prepare(lengths=[0] * more_rows)
+            layer.extend(more)
+            layer.finalize()
+        else:
+            layer.extend(more)
 
 
 def keep(batch: Layers, rows: Sequence[int]) -> None:
@@ -51,7 +61,7 @@ def extract(batch: Layers, row: int) -> Layers:
 
 def always_truncates(layers: Layers) -> bool:
     """Return whether a state can drop its latest tokens whatever it has read: plain KV only, no windows."""
-    return all(c.is_trimmable() and not hasattr(c, "max_size") for layer in layers for c in _members(layer))
+    return all(_truncates(c) and not _is_windowed(c) for layer in layers for c in _members(layer))
 
 
 def arrays(layers: Layers) -> list[Any]:
@@ -94,7 +104,7 @@ class PromptState:
     @property
     def can_truncate(self) -> bool:
         """Whether every layer can drop its latest tokens."""
-        return all(layer.is_trimmable() for layer in self._layers)
+        return all(_truncates(cache) for layer in self._layers for cache in _members(layer))
 
     def truncate(self, num_tokens: int) -> PromptState:
         """Return the state after the first ``num_tokens`` tokens. Does not mutate; raises ValueError if it cannot."""
@@ -108,9 +118,33 @@ class PromptState:
                     raise ValueError("a layer did not trim as asked")
         return PromptState(layers, num_tokens)
 
+    def compact(self) -> PromptState:
+        """Return a copy whose arrays hold nothing but themselves. Enqueues; does not mutate.
+
+        A row taken out of a batch is a view, or still to be computed: either keeps the arrays of the whole batch alive.
+        """
+        layers = self.layers()
+        for layer in layers:
+            for cache in _members(layer):
+                cache.state = tree_map(lambda a: mx.contiguous(a) if isinstance(a, mx.array) else a, cache.state)
+        mx.async_eval(arrays(layers))
+        return PromptState(layers, self._num_tokens)
+
     def layers(self) -> Layers:
         """Return a solo state of its own to go on from. Arrays are shared until they are written to."""
         return copy.deepcopy(self._layers)
+
+
+def _truncates(cache: Any) -> bool:
+    """Return whether a cache can drop its latest tokens.
+
+    A chunked one says so even after it has dropped tokens from its front, which going back would need.
+    """
+    return bool(cache.is_trimmable()) and not getattr(cache, "start_position", 0)
+
+
+def _is_windowed(cache: Any) -> bool:
+    return hasattr(cache, "max_size") or hasattr(cache, "chunk_size")
 
 
 def _members(layer: Any) -> Sequence[Any]:

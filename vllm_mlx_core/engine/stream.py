@@ -114,12 +114,8 @@ class RequestStream:
                     self._reader = None
 
     async def aclose(self) -> None:
-        """Abort whatever still runs. Safe at any time, more than once."""
-        if not self._ended:
-            self._error = EngineFailed("The request was cancelled.")
-            self._abort(tuple(self._open))
-            self._open.clear()
-            self._end()
+        """Abort whatever still runs, and end an iteration that waits. Safe at any time, more than once."""
+        self.fail(EngineFailed("The request was cancelled."))
 
     def summary(self) -> RequestSummary:
         """Return how the request went. Call it from ``on_end`` or later."""

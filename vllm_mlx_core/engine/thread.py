@@ -6,6 +6,7 @@ step results come out through one callback per step.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import queue
 import threading
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from vllm_mlx_core.api import CachePolicy, EngineSettings, ModelFamily, Progress, VllmMlxError, no_progress
 
@@ -23,6 +25,20 @@ if TYPE_CHECKING:
     from .core import EngineCore
 
 log = logging.getLogger(__name__)
+
+EXIT_GRACE_S = 10.0
+_started: WeakSet[EngineThread] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """End engines that nobody closed: a thread inside MLX when the interpreter goes away aborts the process."""
+    engines = list(_started)
+    for engine in engines:
+        engine.stop(timeout_s=0)
+    deadline = time.monotonic() + EXIT_GRACE_S
+    for engine in engines:
+        engine.stop(timeout_s=max(0.0, deadline - time.monotonic()))
 
 
 class EngineThread:
@@ -49,6 +65,7 @@ class EngineThread:
 
     def start(self) -> Future[EngineReady]:
         """Begin to load; the future has the result, or the ModelError that prevented it."""
+        _started.add(self)
         self._thread.start()
         return self._ready
 
@@ -86,8 +103,11 @@ class EngineThread:
             else:
                 log.exception("The engine of %s broke", self._thread.name)
         finally:
-            self._cache.close()
-            device.leave_thread()
+            for clean_up in (self._cache.close, device.leave_thread):
+                try:
+                    clean_up()
+                except Exception:
+                    log.exception("Cleaning up after %s failed", self._thread.name)
             self._on_end(error)
 
     def _run(self) -> None:

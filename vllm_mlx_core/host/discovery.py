@@ -76,7 +76,9 @@ class Entry:
         """The target as ``module:Class``."""
         if isinstance(self.target, str):
             return self.target
-        return f"{self.target.__module__}:{self.target.__qualname__}"
+        if isinstance(self.target, type):
+            return f"{self.target.__module__}:{self.target.__qualname__}"
+        return repr(self.target)  # no plugin should offer this, and this is how it is told
 
     def import_target(self) -> object:
         """Import and return the target; whatever its module raises passes through."""

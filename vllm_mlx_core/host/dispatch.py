@@ -14,6 +14,8 @@ import pluggy
 
 from vllm_mlx_core.api.errors import EngineFailed, PluginError, RequestError, VllmMlxError
 
+from .loading import FAILURES
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -84,7 +86,7 @@ class Dispatcher:
             return implementation.function(*(arguments[name] for name in implementation.argnames))
         except VllmMlxError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise PluginError(
                 f"Plugin {implementation.plugin_name!r} failed in {hook}: {type(error).__name__}: {error}"
             ) from error

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import pluggy
 
@@ -20,6 +21,10 @@ from vllm_mlx_core.api.hooks import PROJECT
 from .suggest import did_you_mean
 
 PREFIX = f"{PROJECT}_"
+FAILURES = (Exception, SystemExit)
+"""What a plugin may raise without ending the process: some modules exit when something they need is missing."""
+
+T = TypeVar("T")
 
 
 def is_file(reference: str) -> bool:
@@ -57,13 +62,13 @@ def import_module(name: str) -> ModuleType | None:
         raise
 
 
-def attempt(what: str, load: Callable[[], object]) -> object:
+def attempt(what: str, load: Callable[[], T]) -> T:
     """Return ``load()``; whatever it raises becomes a PluginError that starts with ``what``."""
     try:
         return load()
     except VllmMlxError as error:
         raise PluginError(f"{what}: {error}") from error
-    except Exception as error:
+    except FAILURES as error:
         raise PluginError(f"{what}: {type(error).__name__}: {error}") from error
 
 

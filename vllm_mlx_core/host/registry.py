@@ -11,6 +11,7 @@ from vllm_mlx_core.api.errors import MissingExtra, PluginError
 from vllm_mlx_core.api.hooks import Kind
 
 from .discovery import Entry, Selector
+from .loading import FAILURES
 from .suggest import did_you_mean
 
 T = TypeVar("T")
@@ -50,7 +51,12 @@ class Registry(Generic[T]):
         self._entries.append(entry)
 
     def check_offer(self, entry: Entry) -> None:
-        """Raise PluginError if the target is neither a fitting class nor of the form ``"module:Class"``."""
+        """Raise PluginError if the target is neither a fitting class nor of the form ``"module:Class"``.
+
+        A name must be one that can be chosen: no white space, and no ``@`` or ``:``, which stand behind names.
+        """
+        if not (isinstance(entry.name, str) and re.fullmatch(r"[^\s@:]+", entry.name)):
+            raise PluginError(f"{self._describe(entry)} has a name that nobody can choose.")
         if isinstance(entry.target, str):
             if not re.fullmatch(r"[\w.]+:[\w.]+", entry.target):
                 raise PluginError(f"{self._describe(entry)} is not of the form 'module:Class'.")
@@ -99,7 +105,7 @@ class Registry(Generic[T]):
             target = entry.import_target()
         except MissingExtra:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise PluginError(f"{self._describe(entry)} cannot be imported: {type(error).__name__}: {error}") from error
         return self._verify(entry, target)
 

@@ -6,12 +6,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from vllm_mlx_core import __version__
 from vllm_mlx_core.api import EngineClient, MissingExtra, PluginError, ProtocolFrontend, Settings
 from vllm_mlx_core.host import Host
+from vllm_mlx_core.host.discovery import Entry
+from vllm_mlx_core.host.loading import attempt
 
 from . import errors
 from .auth import Auth
@@ -26,11 +28,18 @@ log = logging.getLogger(__name__)
 def create_app(engine: EngineClient, host: Host, settings: Settings) -> FastAPI:
     """Return the application that serves the chosen front-ends, or all that are registered.
 
-    Plugins may add routes and middleware; both stay behind authentication and limits. Raises PluginError if a front-end
-    that was asked for cannot be used; one that was only found is left out with a warning.
+    Plugins may add routes and middleware; both stay behind authentication and limits. Raises PluginError or
+    MissingExtra if a front-end that was asked for cannot be used; one that was only found is left out with a warning.
     """
-    frontends = [kind(engine, settings) for kind in _choose(host, settings.protocols)]
-    return assemble(engine, frontends, settings, mount=lambda app: host.mount(app, engine), stopped=host.shutdown)
+    routed = []
+    for entry in _choose(host, settings.protocols):
+        try:
+            routed.append(_routed(f"The protocol {entry.name!r}", host.protocols.load(entry), engine, settings))
+        except (PluginError, MissingExtra) as error:
+            if settings.protocols:
+                raise
+            log.warning("The protocol %r is not served: %s", entry.name, error)
+    return _assemble(engine, routed, settings, lambda app: host.mount(app, engine), host.shutdown)
 
 
 def assemble(
@@ -45,6 +54,17 @@ def assemble(
 
     ``app.state.paths`` are the paths of the front-ends' routes. Raises PluginError if two of them claim the same route.
     """
+    return _assemble(engine, [(each, each.router()) for each in frontends], settings, mount, stopped)
+
+
+def _assemble(
+    engine: EngineClient,
+    routed: Sequence[tuple[ProtocolFrontend, APIRouter]],
+    settings: Settings,
+    mount: Callable[[FastAPI], None],
+    stopped: Callable[[], None],
+) -> FastAPI:
+    frontends = [frontend for frontend, _ in routed]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -64,8 +84,7 @@ def assemble(
     )
     app.include_router(health_router(engine))
     taken: dict[tuple[str, str], ProtocolFrontend] = {}
-    for frontend in frontends:
-        router = frontend.router()
+    for frontend, router in routed:
         for route in router.routes:
             if isinstance(route, APIRoute):
                 _claim(taken, frontend, route)
@@ -87,16 +106,21 @@ def _protect(app: FastAPI, renderer: errors.Renderer, settings: Settings) -> Non
     app.add_middleware(RequestId)
 
 
-def _choose(host: Host, names: Sequence[str]) -> list[type[ProtocolFrontend]]:
+def _choose(host: Host, names: Sequence[str]) -> list[Entry]:
     if names:
-        return [host.protocols.get(name) for name in dict.fromkeys(names)]
-    found = []
-    for entry in host.protocols:
-        try:
-            found.append(host.protocols.load(entry))
-        except (PluginError, MissingExtra) as error:
-            log.warning("The protocol %r is not served: %s", entry.name, error)
-    return found
+        return [host.protocols.find(name) for name in dict.fromkeys(names)]
+    return list(host.protocols)
+
+
+def _routed(
+    what: str, kind: type[ProtocolFrontend], engine: EngineClient, settings: Settings
+) -> tuple[ProtocolFrontend, APIRouter]:
+    """Return a new front-end and its routes; whatever it raises becomes a PluginError that starts with ``what``."""
+    frontend = attempt(f"{what} cannot be used", lambda: kind(engine, settings))
+    router = attempt(f"{what} cannot be used", frontend.router)
+    if not isinstance(router, APIRouter):
+        raise PluginError(f"{what} cannot be used: its router() gives a {type(router).__name__}.")
+    return frontend, router
 
 
 def _claim(taken: dict[tuple[str, str], ProtocolFrontend], frontend: ProtocolFrontend, route: APIRoute) -> None:

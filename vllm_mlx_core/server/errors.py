@@ -148,5 +148,7 @@ def _from_http(request: Request, failure: HTTPException) -> RequestError:
         return NotFound(f"There is no route {where}.")
     if failure.status_code == 405:
         return MethodNotAllowed(f"There is no {where}.")
+    if failure.status_code == 400 and failure.detail == "There was an error parsing the body":
+        return InvalidRequest("The request body cannot be read: it holds a number with too many digits, for instance.")
     fallback = InvalidRequest if failure.status_code < 500 else EngineFailed
     return _KINDS.get(failure.status_code, fallback)(str(failure.detail))

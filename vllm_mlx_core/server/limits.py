@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vllm_mlx_core.api import PayloadTooLarge
+from vllm_mlx_core.api import InvalidRequest, PayloadTooLarge
 
 from .json_body import sanitise
+
+IDLE_S = 60.0
+"""Longest pause within a body, in seconds."""
+
+
+class BodyTimedOut(InvalidRequest):
+    """The client stopped in the middle of its body."""
+
+    status = 408
 
 
 class BodyLimit:
     """Reads a request's body, at most ``max_bytes``, and hands it on in one piece."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, *, idle_s: float = IDLE_S) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._idle_s = idle_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or raise PayloadTooLarge or InvalidRequest; do nothing if the client left midway."""
+        """Pass the request on; do nothing if the client left midway.
+
+        Raises PayloadTooLarge, BodyTimedOut or InvalidRequest.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        self._check(_number(headers.get(b"content-length", b"")))
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        for name, value in headers:
+            if name == b"content-length":
+                self._check(_number(value))
         body = await self._read(receive)
         if body is None:
             return
-        if b"json" in headers.get(b"content-type", b"").lower():
+        # Of two such headers others may believe either.
+        if any(name == b"content-type" and b"json" in value.lower() for name, value in headers):
             body = sanitise(body)
         pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -39,7 +57,11 @@ class BodyLimit:
         pieces: list[bytes] = []
         size = 0
         while True:
-            message = await receive()
+            try:
+                async with asyncio.timeout(self._idle_s):
+                    message = await receive()
+            except TimeoutError as error:
+                raise BodyTimedOut(f"No more of the request body came for {self._idle_s:g} seconds.") from error
             if message["type"] == "http.disconnect":
                 return None
             piece = message.get("body", b"")

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from vllm_mlx_core.api import Settings, UsageError
 
 from . import shutdown
+from .http1 import HTTP1
 
 BACKLOG = 2048
 IDLE_CONNECTION_S = 75
@@ -66,7 +67,7 @@ def make_server(app: ASGIApp, settings: Settings, *, ready: Callable[[], None] =
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=HTTP1,
         log_config=None,
         log_level="warning",
         access_log=False,  # ours has the request's id and no query

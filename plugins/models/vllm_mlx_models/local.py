@@ -61,6 +61,8 @@ def directory_checkpoint(path: Path, reference: str) -> Checkpoint:
         raise ModelError(
             f"{reference} is a file, but not a GGUF file. Give the folder that holds config.json and the weights."
         )
+    if not path.is_dir():
+        raise ModelError(f"{reference} is neither a file nor a folder.")
     if not (path / "config.json").is_file():
         raise ModelError(f"{reference} holds no model: there is no config.json in it.{_inside(path)}")
     return Checkpoint(path=path, name=reference)

@@ -73,7 +73,7 @@ def tool_dicts(tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
             "function": {
                 "name": tool.name,
                 "description": tool.description or "",
-                "parameters": _plain(tool.parameters) or {"type": "object", "properties": {}},
+                "parameters": plain(tool.parameters) or {"type": "object", "properties": {}},
             },
         }
         for tool in tools
@@ -84,7 +84,7 @@ def _normalize_one(message: Mapping[str, Any], where: str, keep_developer: bool)
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise InvalidRequest(f"{where}.role must be a non-empty string.", param=f"{where}.role")
-    shaped = {key: _plain(value) for key, value in message.items() if value is not None and key != "reasoning"}
+    shaped = {key: plain(value) for key, value in message.items() if value is not None and key != "reasoning"}
     shaped["role"] = "system" if role == "developer" and not keep_developer else role
     shaped["content"] = _text(message.get("content"), f"{where}.content")
     reasoning = message.get("reasoning_content") or message.get("reasoning")
@@ -151,14 +151,14 @@ def _arguments(function: Mapping[str, Any]) -> Arguments:
     if value is None:
         return Arguments()
     if isinstance(value, Mapping):
-        return Arguments(_plain(value))
+        return Arguments(plain(value))
     return Arguments(_raw=given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Copy JSON-like data into dictionaries and lists, which templates test for."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value

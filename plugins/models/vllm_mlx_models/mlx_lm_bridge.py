@@ -40,13 +40,13 @@ def load_lazily(folder: Path, *, trust_remote_code: bool = False) -> Any:
         if "parameters" in text:
             raise ModelError(f"The weights in {folder} do not fit its config.json: {_shorten(text)}") from error
         raise ModelError(f"The model in {folder} cannot be loaded: {_shorten(text)}") from error
-    except (KeyError, TypeError) as error:
+    except RuntimeError as error:
+        raise ModelError(f"The weights in {folder} cannot be read: {_shorten(str(error))}") from error
+    except Exception as error:  # model code does arithmetic on what config.json says, and raises whatever that provokes
         raise ModelError(
             f"The config.json in {folder} is not what mlx-lm {mlx_lm_version()} expects of this architecture: "
             f"{type(error).__name__}: {_shorten(str(error))}"
         ) from error
-    except RuntimeError as error:
-        raise ModelError(f"The weights in {folder} cannot be read: {_shorten(str(error))}") from error
     return model
 
 

@@ -8,6 +8,7 @@ from vllm_mlx_core.api import Chat, Checkpoint, InvalidRequest, LoadOptions, Ren
 
 from .context_length import context_length
 from .generation_defaults import end_token_ids, read_generation_config, sampling_defaults
+from .named_templates import TemplateSources, template_sources
 from .rendering import ChatRenderer
 from .template import ChatTemplate
 from .tokenizer_loading import LoadedTokenizer, load_tokenizer
@@ -20,11 +21,15 @@ class CheckpointProcessor:
 
     def __init__(self, checkpoint: Checkpoint, options: LoadOptions) -> None:
         loaded = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
-        source = options.chat_template or checkpoint.chat_template
-        template = ChatTemplate(source, loaded.special_tokens) if source else None
+        given = options.chat_template
+        sources = TemplateSources(given, given) if given else template_sources(checkpoint)
+        template = ChatTemplate(sources.plain, loaded.special_tokens) if sources.plain else None
         advice = read_generation_config(checkpoint.path)
         self._loaded = loaded
         self._renderer = ChatRenderer(template) if template else None
+        self._tool_renderer = self._renderer
+        if sources.with_tools != sources.plain:
+            self._tool_renderer = ChatRenderer(ChatTemplate(sources.with_tools, loaded.special_tokens))
         self._context_length = context_length(checkpoint.config, loaded.max_length)
         self._defaults = sampling_defaults(advice)
         ends = [*end_token_ids(advice, checkpoint.config), *_special_ends(loaded), *_turn_ends(loaded, template)]
@@ -52,13 +57,14 @@ class CheckpointProcessor:
 
     def render(self, chat: Chat) -> RenderedPrompt:
         """Apply the chat template and tokenise. Raises InvalidRequest naming the message that cannot be rendered."""
-        if self._renderer is None:
+        renderer = self._tool_renderer if chat.tools else self._renderer
+        if renderer is None:
             raise InvalidRequest(
                 "This model has no chat template, so it cannot chat. Send a text prompt to the completions route, "
                 "or start the server with --chat-template.",
                 code="no_chat_template",
             )
-        text = self._renderer.render(chat)
+        text = renderer.render(chat)
         return RenderedPrompt(text=text, token_ids=self._loaded.tokenizer.encode(text))
 
     def tokenize(self, text: str) -> RenderedPrompt:

@@ -1,4 +1,4 @@
-"""From a conversation to the model's prompt text, whatever the template thinks of its system messages.
+"""From a conversation to the model's prompt text, whatever the template thinks of its messages.
 
 A template may refuse a system message that is not the first, refuse the role altogether, or drop what it does not
 expect. So arrangements are tried in turn, each further from what the client sent, until one renders and holds every
@@ -7,22 +7,26 @@ system message's text:
 1. as sent;
 2. all system messages merged into one at the start;
 3. system messages folded into the next user turn;
-4. the same, with neighbouring messages of one role joined, for templates that insist on alternation.
+4. the same, with neighbouring messages of one role joined, for templates that insist on alternation;
+5. all system messages in the first user turn.
+
+Calls that a template shows only one at a time are given to it so, see ``single_calls``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
+
+import msgspec
 
 from vllm_mlx_core.api import Chat, InvalidRequest
 
-from .messages import Message, normalize, tool_dicts
+from .arrangements import arrangements, is_system
+from .messages import Message, normalize, plain, tool_dicts
+from .single_calls import one_call_each, shows_single_calls_only
 from .template import ChatTemplate, TemplateRefusal
-
-Arrangement: TypeAlias = Callable[[list[Message]], list[Message]]
 
 RESERVED_KWARGS = frozenset(
     {
@@ -47,7 +51,9 @@ _CUT = "\ue000\ue001cut\ue001\ue000"
 
 _NINE_CHARACTER_IDS = re.compile(r"length\s*(?:!=|==)\s*9\b")
 _READS_THINKING = re.compile(r"""message(?:\.thinking\b|\[['"]thinking['"]\])""")
-_MAX_PROBES = 32
+_TOOL_VARIABLES = ("xml_tools",)
+"""Other names that templates read the tools from, where they do not read ``tools``."""
+_MAX_PROBES = 16
 
 
 class ChatRenderer:
@@ -58,35 +64,56 @@ class ChatRenderer:
         self._keep_developer = template.mentions("'developer'", '"developer"')
         self._short_ids = bool(_NINE_CHARACTER_IDS.search(template.source))
         self._thinking = bool(_READS_THINKING.search(template.source))
+        self._tool_variables = ("tools", *(name for name in _TOOL_VARIABLES if template.mentions(name)))
+        self._one_call_each = template.mentions("tool_calls") and shows_single_calls_only(template.render)
 
     def render(self, chat: Chat) -> str:
         """Return the prompt text. Raises InvalidRequest if the conversation cannot be rendered."""
         self._check(chat)
-        variables = {
-            **chat.template_kwargs,
-            "tools": tool_dicts(chat.tools),
-            "add_generation_prompt": chat.add_generation_prompt and not chat.continue_final_message,
-        }
-        system_texts: list[str] | None = None
-        first_error: Exception | None = None
+        try:
+            return _cut(self._arranged(chat), chat)
+        except InvalidRequest:
+            raise
+        except Exception as error:  # a template is a program: it may fail in any way
+            raise self._refusal(chat, error) from error
+
+    def _arranged(self, chat: Chat) -> str:
+        """Return the text of the first arrangement that loses nothing. Raises what the last one provoked."""
+        system_texts = [message["content"].strip() for message in self._messages(chat) if is_system(message)]
         incomplete: str | None = None
-        for arrange in _arrangements(chat):
-            messages = self._messages(chat)
-            if system_texts is None:
-                system_texts = [message["content"].strip() for message in messages if _is_system(message)]
+        failure: Exception | None = None
+        for arrange in arrangements([str(message.get("role")) for message in chat.messages]):
             try:
-                text = self._template.render(variables | {"messages": arrange(messages)})
-            except Exception as error:  # a template is a program: it may fail in any way
-                first_error = first_error or error
+                text = self._rendered(chat, arrange(self._messages(chat)))
+            except Exception as error:  # the next arrangement is tried
+                failure = error
                 continue
             if all(wanted in text for wanted in system_texts):
-                return _cut(text, chat)
+                return text
             incomplete = incomplete if incomplete is not None else text
         if incomplete is not None:
             # The template rewrites system text rather than dropping it; as sent is then the best reading.
-            return _cut(incomplete, chat)
-        assert first_error is not None
-        raise self._refusal(chat, variables, first_error) from first_error
+            return incomplete
+        assert failure is not None
+        raise failure
+
+    def _rendered(self, chat: Chat, messages: list[Message]) -> str:
+        """Apply the template. It gets copies of everything, because it may append to lists."""
+        variables: dict[str, Any] = {
+            "messages": messages,
+            "add_generation_prompt": chat.add_generation_prompt and not chat.continue_final_message,
+        }
+        tools = tool_dicts(chat.tools)
+        names = self._tool_variables if tools else ("tools",)
+        try:
+            return self._template.render(dict.fromkeys(names, tools) | plain(chat.template_kwargs) | variables)
+        except TemplateRefusal:
+            raise
+        except Exception:
+            if tools is not None:
+                raise
+            # Templates for tool use loop over the tools, be there some or not.
+            return self._template.render({"tools": []} | plain(chat.template_kwargs) | variables)
 
     def _messages(self, chat: Chat) -> list[Message]:
         """Return the messages afresh: a template might have changed those of an earlier attempt."""
@@ -99,7 +126,7 @@ class ChatRenderer:
                     message["thinking"] = message["reasoning_content"]
         if chat.continue_final_message:
             messages[-1]["content"] += _CUT
-        return messages
+        return one_call_each(messages) if self._one_call_each else messages
 
     def _check(self, chat: Chat) -> None:
         for key in sorted(RESERVED_KWARGS & set(chat.template_kwargs)):
@@ -112,77 +139,26 @@ class ChatRenderer:
                     param="continue_final_message",
                 )
 
-    def _refusal(self, chat: Chat, variables: Mapping[str, Any], error: Exception) -> InvalidRequest:
-        where = self._failing_message(chat, variables)
+    def _refusal(self, chat: Chat, error: Exception) -> InvalidRequest:
+        where = self._failing_message(chat)
         param = "messages" if where is None else f"messages[{where}]"
         reason = str(error).strip()[:300] or type(error).__name__
         verb = "refuses" if isinstance(error, TemplateRefusal) else "cannot render"
         return InvalidRequest(f"The model's chat template {verb} {param}: {reason}", param=param)
 
-    def _failing_message(self, chat: Chat, variables: Mapping[str, Any]) -> int | None:
+    def _failing_message(self, chat: Chat) -> int | None:
         """Return the index of the message after the longest prefix that renders; None if that is not clear."""
         count = len(chat.messages)
         if count == 1:
             return 0
+        shorter = msgspec.structs.replace(chat, add_generation_prompt=False, continue_final_message=False)
         for length in range(count - 1, max(0, count - 1 - _MAX_PROBES), -1):
             try:
-                self._template.render(
-                    {**variables, "messages": self._messages(chat)[:length], "add_generation_prompt": False}
-                )
+                self._arranged(msgspec.structs.replace(shorter, messages=chat.messages[:length]))
             except Exception:  # the shorter prefix is tried next
                 continue
             return length
         return None
-
-
-def _arrangements(chat: Chat) -> list[Arrangement]:
-    system = [i for i, message in enumerate(chat.messages) if message.get("role") in ("system", "developer")]
-    if any(i > 0 for i in system):
-        return [_as_sent, _merged, _folded, _joined]
-    return [_as_sent, _folded, _joined] if system else [_as_sent, _joined]
-
-
-def _as_sent(messages: list[Message]) -> list[Message]:
-    return messages
-
-
-def _is_system(message: Message) -> bool:
-    return message["role"] in ("system", "developer")
-
-
-def _merged(messages: list[Message]) -> list[Message]:
-    text = "\n\n".join(message["content"] for message in messages if _is_system(message))
-    return [{"role": "system", "content": text}, *(message for message in messages if not _is_system(message))]
-
-
-def _folded(messages: list[Message]) -> list[Message]:
-    done: list[Message] = []
-    pending: list[str] = []
-    for message in messages:
-        if _is_system(message):
-            pending.append(message["content"])
-        elif message["role"] == "user" and pending:
-            done.append({**message, "content": "\n\n".join([*pending, message["content"]])})
-            pending = []
-        else:
-            done.append(message)
-    if pending and done and done[-1]["role"] == "user":
-        done[-1] = {**done[-1], "content": "\n\n".join([done[-1]["content"], *pending])}
-    elif pending:
-        at = len(done) - (1 if done and done[-1]["content"].endswith(_CUT) else 0)
-        done.insert(at, {"role": "user", "content": "\n\n".join(pending)})
-    return done
-
-
-def _joined(messages: list[Message]) -> list[Message]:
-    done: list[Message] = []
-    for message in _folded(messages):
-        plain = set(message) <= {"role", "content", "name"} and message["role"] in ("user", "assistant")
-        if plain and done and done[-1]["role"] == message["role"] and set(done[-1]) <= {"role", "content", "name"}:
-            done[-1] = {**done[-1], "content": f"{done[-1]['content']}\n\n{message['content']}"}
-        else:
-            done.append(message)
-    return done
 
 
 def _cut(text: str, chat: Chat) -> str:

@@ -23,6 +23,9 @@ class TemplateRefusal(TemplateError):
     """The template called ``raise_exception``: it does not accept this conversation."""
 
 
+_LIST_METHODS = frozenset({"append", "extend", "insert", "pop"})
+
+
 class _GenerationExtension(Extension):
     """``{% generation %}`` marks what to train on. It does not change the text."""
 
@@ -34,13 +37,13 @@ class _GenerationExtension(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """The sandbox, in which a template may append to a list: some build their sections that way.
+    """The sandbox, in which a template may grow and shrink a list: some build or sort their sections that way.
 
     Harmless, because everything a template is given is a copy made for it.
     """
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        if type(obj) is list and attr == "append":
+        if type(obj) is list and attr in _LIST_METHODS:
             return True
         return super().is_safe_attribute(obj, attr, value)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from vllm_mlx_core.api import Generator, ModelError, ModelFamily, TextProcessor
+from vllm_mlx_core.api import Checkpoint, Generator, LoadOptions, ModelError, ModelFamily, TextProcessor
+
+from .tokenizer_loading import prepare_imports
 
 
 class TextFamily(ModelFamily):
     """A folder with config.json, model*.safetensors and a tokenizer."""
+
+    def __init__(self, checkpoint: Checkpoint, options: LoadOptions) -> None:
+        super().__init__(checkpoint, options)
+        prepare_imports(checkpoint.path)
 
     def load_processor(self) -> TextProcessor:
         """Load tokenizer and template. Any thread. Raises ModelError."""

@@ -24,6 +24,8 @@ AnyTokenizer: TypeAlias = FastTokenizer | SlowTokenizer
 PLAIN_CLASSES = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend", "Qwen2Tokenizer", "Qwen2TokenizerFast"})
 """Tokenizer classes that are exactly what tokenizer.json says."""
 
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
+"""Files of which a tokenizer without code of its own has at least one."""
 _TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -50,10 +52,36 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> LoadedTo
         raise ModelError(f"The tokenizer in {folder} cannot be loaded: {reason}") from error
 
 
+def prepare_imports(folder: Path) -> None:
+    """Import transformers if this checkpoint's tokenizer needs it. Call it before another thread imports mlx-lm.
+
+    Both halves of a model load at once, and mlx-lm imports transformers too. Its modules import one another in circles,
+    so two threads that import it together may each find the other's half-made modules.
+    """
+    try:
+        plain = _is_plain(folder, _read_object(folder / "tokenizer_config.json"))
+    except ModelError:  # which loading will report
+        return
+    if not plain:
+        _import_transformers()
+
+
+def _is_plain(folder: Path, config: Mapping[str, Any]) -> bool:
+    has_file = (folder / "tokenizer.json").is_file()
+    return has_file and config.get("tokenizer_class") in PLAIN_CLASSES and "auto_map" not in config
+
+
+def _import_transformers() -> Any:
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # or it laments that there is no PyTorch
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: F401 - both are what mlx-lm imports
+
+    return AutoTokenizer
+
+
 def _load_plain(folder: Path, config: Mapping[str, Any]) -> LoadedTokenizer | None:
     """Return the tokenizer that tokenizer.json describes, or None if its class might change it."""
     file = folder / "tokenizer.json"
-    if not file.is_file() or config.get("tokenizer_class") not in PLAIN_CLASSES or "auto_map" in config:
+    if not _is_plain(folder, config):
         return None
     backend = tokenizers.Tokenizer.from_file(str(file))
     roles = {**_read_object(folder / "special_tokens_map.json"), **config}
@@ -86,10 +114,9 @@ def _load_with_transformers(folder: Path, config: Mapping[str, Any], trust_remot
         raise ModelError(
             f"The tokenizer in {folder} is code that comes with the model. --trust-remote-code lets it run."
         )
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # or it laments that there is no PyTorch
-    from transformers import AutoTokenizer
-
-    backend = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+    if not any((folder / name).is_file() for name in _VOCABULARIES) and "auto_map" not in config:
+        raise ModelError(f"There is no tokenizer in {folder}: none of {', '.join(_VOCABULARIES)}.")
+    backend = _import_transformers().from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
     tokenizer: AnyTokenizer
     if getattr(backend, "is_fast", False):
         tokenizer = FastTokenizer(backend.backend_tokenizer)

@@ -118,12 +118,13 @@ class JSONScanner:
     def _colon(self, text: str, pos: int) -> int:
         start = pos
         pos = skip_space(text, pos)
-        if pos == len(text):
+        if pos > start:
             self._out.append(text[start:pos])
+        if pos == len(text):
             return pos
         if text[pos] != ":":
             return self._break(pos)
-        self._out.append(text[start : pos + 1])
+        self._out.append(":")
         self._state = JSONScanner._value
         return pos + 1
 

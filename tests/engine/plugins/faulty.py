@@ -1,7 +1,8 @@
 """A plugin with faults to order: the scripted model, but some characters break the forward pass that reads them.
 
 ``☠`` raises when a decode step reads it, ``☢`` turns the logits of its row into NaN, ``⚡`` raises when a prompt that
-holds it is read, and ``⌛`` raises once only, then works.
+holds it is read, ``⌛`` raises once only, then works, and ``✂`` and ``⇤`` make a decode step return a row or a logit
+too few.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import mlx.core as mx
 from vllm_mlx_core.api import Generator, Registrar, TextProcessor, hookimpl
 from vllm_mlx_core.testing.scripted_family import ScriptedFamily
 
-CHARACTERS = "☠☢⚡⌛"
+CHARACTERS = "☠☢⚡⌛✂⇤"
 
 
 class FaultyGenerator:
@@ -40,6 +41,10 @@ class FaultyGenerator:
         if tokens.shape[1] == 1:
             poisoned = mx.array([row[0] == self._ids["☢"] for row in read])
             logits = mx.where(poisoned[:, None, None], mx.nan, logits)
+            if self._ids["✂"] in everything:
+                logits = logits[1:]
+            if self._ids["⇤"] in everything:
+                logits = logits[..., 1:]
         return logits
 
 

@@ -37,16 +37,10 @@ def gguf_checkpoint(
     ModelError for a broken file and UnsupportedModel for a layout or quantisation that cannot be used.
     """
     folder = converted_folder(file.stem, key or _identity(file))
+    record = _record(file, dequantize)
     if not (folder / GGUF_RECORD).is_file():
         header = read_header(file)
         check_types(header, file)
-        stat = file.stat()
-        record = {
-            "file": str(file.resolve()),
-            "size": stat.st_size,
-            "mtime_ns": stat.st_mtime_ns,
-            "dequantize": dequantize,
-        }
         contents: dict[str, Any] = {
             "config.json": model_config(header),
             "generation_config.json": generation_config(header) | dict(sampling or {}),
@@ -58,6 +52,10 @@ def gguf_checkpoint(
                 _write_json(scratch / filename, content)
             if template := chat_template(header):
                 (scratch / "chat_template.jinja").write_text(template, encoding="utf-8")
+    elif not has_weights(folder) and _read_json(folder / GGUF_RECORD) != record:
+        # A start that was stopped before it converted had the same contents from another place.
+        with atomic_file(folder / GGUF_RECORD) as scratch:
+            _write_json(scratch, record)
     return Checkpoint(path=folder, name=name or file.stem)
 
 
@@ -77,14 +75,14 @@ def ensure_weights(folder: Path, progress: Progress) -> None:
         return
     from .weights import write_weights
 
-    record = json.loads((folder / GGUF_RECORD).read_text(encoding="utf-8"))
+    record = _read_json(folder / GGUF_RECORD)
     source = Path(record["file"])
     if not source.is_file():
         raise ModelError(f"{source} is gone; its weights were not converted yet.")
     if source.stat().st_size != record["size"] or source.stat().st_mtime_ns != record["mtime_ns"]:
         raise ModelError(f"{source} has changed since it was looked at. Start again.")
     progress(f"converting {source.name}", None)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = _read_json(folder / "config.json")
     with atomic_file(folder / _WEIGHTS) as scratch:
         added = write_weights(source, config, scratch, dequantize=record["dequantize"])
         # The config first: weights without their description would be read wrongly, the reverse is made again.
@@ -97,6 +95,21 @@ def _identity(file: Path) -> str:
     stat = file.stat()
     text = f"{file.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _record(file: Path, dequantize: bool) -> dict[str, Any]:
+    stat = file.stat()
+    return {
+        "file": str(file.resolve()),
+        "size": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+        "dequantize": dequantize,
+    }
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
 
 
 def _write_json(file: Path, content: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def write_weights(source: Path, config: Mapping[str, Any], target: Path, *, dequ
     """Write the weights of ``source`` to ``target`` and return what config.json must add about them.
 
     With ``dequantize`` all of them become float32; else blocks are kept bit for bit and everything beside them is
-    float16, or float32 in a file that is float32 throughout. Raises ModelError.
+    float16, or float32 in a file that is float32 throughout. Raises ModelError for what cannot be read and OSError for
+    what cannot be written.
     """
     try:
         raw = mx.load(str(source), format="gguf")
@@ -56,7 +58,12 @@ def write_weights(source: Path, config: Mapping[str, Any], target: Path, *, dequ
         name: array.astype(dtype) if mx.issubdtype(array.dtype, mx.floating) else array
         for name, array in weights.items()
     }
-    mx.save_safetensors(str(target), weights, metadata={"format": "mlx"})
+    mx.eval(weights)
+    try:
+        mx.save_safetensors(str(target), weights, metadata={"format": "mlx"})
+    except RuntimeError as error:  # MLX does not say why; that the disk is full is by far the likeliest
+        free = shutil.disk_usage(target.parent).free
+        raise OSError(f"{error} ({free / 1e6:.0f} MB are free)") from error
     added: dict[str, Any] = {"torch_dtype": str(dtype).removeprefix("mlx.core.")}
     if modules:
         widths = {module: _bits(weights, module) for module in modules}

@@ -30,7 +30,11 @@ class ResponseToolCall(msgspec.Struct, kw_only=True):
 
 
 class ResponseMessage(msgspec.Struct, kw_only=True):
-    """The answer. ``content`` is null if there are only tool calls."""
+    """The answer. ``content`` is null if there are only tool calls.
+
+    A call that was begun and never completed is left out, unless the length limit cut it: when the model broke it off,
+    its text is content, and clients would fail on arguments that are no JSON. (A stream has said it by then.)
+    """
 
     role: Literal["assistant"] = "assistant"
     content: str | None
@@ -94,6 +98,7 @@ def _message(completion: Completion) -> ResponseMessage:
             function=ResponseFunction(call.name, call.arguments or ("{}" if call.is_complete else "")),
         )
         for call in completion.tool_calls
+        if call.is_complete or completion.finish_reason == "length"
     ]
     return ResponseMessage(
         content=completion.text or (None if calls else ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -27,10 +28,16 @@ from .merge import MergedOutputs
 from .models import to_list, to_model
 from .schema import ChatCompletionRequest, CompletionRequest
 
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "What is wrong with the request, in OpenAI's error envelope."},
+    "5XX": {"description": "What the server could not do, in OpenAI's error envelope."},
+}
+"""Documented, or FastAPI would document its own 422, which no client ever gets."""
+
 
 def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
     """Return the routes of ``/v1``."""
-    router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)
+    router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response, responses=_ERRORS)
 
     def find(name: str) -> ModelInfo:
         try:

@@ -1,0 +1,144 @@
+"""Layer states: what is kept stays what it was, and holds no more than it says."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import pytest
+from mlx.utils import tree_flatten
+
+from vllm_mlx_core.api import Checkpoint, Generator, LoadOptions
+from vllm_mlx_core.engine import states
+from vllm_mlx_core.engine.batch import Batch
+from vllm_mlx_core.engine.messages import SamplingSpec, Submit
+from vllm_mlx_core.engine.sequence import Sequence
+from vllm_mlx_core.host import Host
+from vllm_mlx_core.testing import TINY_ARCHITECTURES
+
+BATCHED = [name for name in TINY_ARCHITECTURES if name != "llama4"]
+
+
+@pytest.fixture
+def generator(tiny_model):
+    host = Host()
+    host.load([])
+
+    def load(architecture: str) -> Generator:
+        checkpoint = Checkpoint(tiny_model(architecture))
+        family = host.model_families.get(host.detect_family(checkpoint))
+        return family(checkpoint, LoadOptions()).load_generator()
+
+    return load
+
+
+def read(generator: Generator, tokens: list[int], layers: states.Layers) -> mx.array:
+    """Return the last logits."""
+    logits = generator.forward(mx.array([tokens], dtype=mx.int32), layers)[:, -1]
+    mx.eval(logits, states.arrays(layers))
+    return logits
+
+
+def prompt(salt: int, length: int) -> list[int]:
+    return [(salt * 31 + i * 17) % 180 + 3 for i in range(length)]
+
+
+def contents(state: states.PromptState) -> list[tuple[str, object]]:
+    """Return every value of a state; arrays as nested lists."""
+    flat = tree_flatten(states.arrays(state.layers()))
+    return [(path, value.tolist() if isinstance(value, mx.array) else value) for path, value in flat]
+
+
+@pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
+def test_a_kept_state_is_not_changed_by_what_is_computed_from_it(architecture, generator):
+    model = generator(architecture)
+    layers = model.make_cache()
+    read(model, prompt(1, 40), layers)
+    kept = states.PromptState(layers, 40).compact()
+    before = contents(kept)
+    for step in range(5):  # the live state goes on
+        read(model, [step + 3], layers)
+    first, second = (read(model, [9, 8, 7], kept.layers()) for _ in range(2))
+    assert first.tolist() == second.tolist()
+    assert contents(kept) == before
+
+
+@pytest.mark.parametrize("architecture", BATCHED)
+def test_a_row_taken_out_of_a_batch_holds_no_more_memory_than_it_says(architecture, generator):
+    model = generator(architecture)
+    rows = []
+    for row in range(32):
+        layers = model.make_cache()
+        read(model, prompt(row, 40), layers)
+        rows.append(layers)
+    batch = states.merge(rows)
+    mx.eval(states.arrays(batch))
+    kept = states.PromptState(states.extract(batch, 5), 40).compact()
+    expected = read(model, [9], rows[5])
+    del rows, layers, batch
+    mx.synchronize()
+    held = mx.get_active_memory()
+    nbytes, restored = kept.nbytes, read(model, [9], kept.layers())
+    mx.synchronize()
+    del kept
+    mx.synchronize()
+    assert held - mx.get_active_memory() <= 2 * nbytes + 16_384
+    assert mx.abs(restored - expected).max().item() < 1e-4
+
+
+@pytest.mark.parametrize("architecture", BATCHED)
+def test_rows_that_have_read_nothing_join_and_are_joined_like_others(architecture, generator):
+    model = generator(architecture)
+    long = prompt(3, 20)
+
+    def empty(rows: int) -> states.Layers:
+        return states.merge([model.make_cache() for _ in range(rows)])
+
+    def full() -> states.Layers:
+        layers = model.make_cache()
+        read(model, long, layers)
+        return states.merge([layers])
+
+    batch = empty(1)
+    states.extend(batch, empty(2), rows=1, more_rows=2)
+    states.extend(batch, full(), rows=3, more_rows=1)
+    states.extend(batch, empty(2), rows=4, more_rows=2)
+    tokens = [4, 5, 6, 7, 8, 9]
+    logits = model.forward(mx.array(tokens, dtype=mx.int32)[:, None], batch)[:, -1]
+    for row, token in enumerate(tokens):
+        alone = read(model, [*long, token] if row == 3 else [token], model.make_cache())[0]
+        assert mx.abs(logits[row] - alone).max().item() < 1e-3
+
+
+@pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
+@pytest.mark.parametrize("length", [10, 31, 32, 33, 70])
+def test_a_state_either_goes_back_right_or_says_that_it_cannot(architecture, length, generator):
+    model = generator(architecture)
+    tokens = prompt(2, length)
+    layers = model.make_cache()
+    for start in range(0, length, 8):
+        read(model, tokens[start : start + 8], layers)
+    kept = states.PromptState(layers, length)
+    if not kept.can_truncate:
+        with pytest.raises(ValueError, match="cannot go"):
+            kept.truncate(length - 3)
+        return
+    cold = model.make_cache()
+    expected = read(model, [*tokens[: length - 3], 9], cold)
+    actual = read(model, [9], kept.truncate(length - 3).layers())
+    assert mx.abs(expected - actual).max().item() < 1e-3
+
+
+@pytest.mark.parametrize("architecture", BATCHED)
+def test_a_batch_may_shrink_before_its_first_step(architecture, generator):
+    model = generator(architecture)
+    batch = Batch(model)
+    for number in range(2):  # prompts of one token: nothing has been read
+        submit = Submit(
+            sequence_id=number,
+            request_id="r",
+            prompt=[5 + number],
+            max_tokens=4,
+            sampling=SamplingSpec(temperature=0),
+        )
+        batch.join([Sequence(submit)], model.make_cache())
+    batch.remove({0})
+    assert batch.launch().read()[0] == [mx.argmax(read(model, [6], model.make_cache())[0]).item()]
