@@ -154,3 +154,23 @@ def test_a_prompt_with_a_cached_beginning_is_read_alone_where_only_equal_prompts
     warm.num_computed = 20
     assert warm.num_to_prefill == cold.num_to_prefill
     assert ids(s.plan().groups) == [[0], [1]]
+
+
+def test_a_half_read_prompt_is_not_padded_into_a_forward_with_fresh_ones():
+    s = scheduler([80, 80, 80], budget=120)
+    list(s.admit())
+    first = s.plan()
+    assert ids(first.groups) == [[0], [1]]  # the second gets what is left of the budget
+    for group in first.groups:
+        for chunk in group:
+            chunk.sequence.num_computed += chunk.length
+    done = s.get(0)
+    assert done is not None
+    done.stage = Stage.DECODE
+    assert ids(s.plan().groups) == [[1], [2]]
+
+
+def test_a_short_prompt_is_not_padded_to_a_much_longer_one():
+    s = scheduler([90, 3], budget=1000)
+    list(s.admit())
+    assert ids(s.plan().groups) == [[0], [1]]

@@ -92,7 +92,7 @@ class Penalties:
         if self._counts is None:
             return
         rows = self._parameters()[0]
-        chosen = mx.maximum(tokens[rows], 0)  # a row without a valid token is about to leave
+        chosen = tokens[rows]
         self._counts = self._counts.at[mx.arange(len(self._rows)), chosen].add(1)
 
     def _parameters(self) -> tuple[mx.array, mx.array, mx.array, mx.array]:

@@ -46,24 +46,31 @@ class SampledLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One step's tokens, lazy: int32 [rows], -1 where the logits held no valid choice."""
+    """One step's tokens, lazy: int32 [rows]; a row whose largest logit, ``peaks`` [rows], is not finite has none.
+
+    The next step may read such a token all the same: ``read`` says -1 for it, and the row is dropped then.
+    """
 
     tokens: mx.array
+    peaks: mx.array
     logprobs: SampledLogprobs | None = None
 
     def arrays(self) -> list[mx.array]:
         """Return everything to evaluate."""
         asked = self.logprobs
         if asked is None:
-            return [self.tokens]
-        return [a for a in (self.tokens, asked.chosen, asked.top_ids, asked.top_logprobs) if a is not None]
+            return [self.tokens, self.peaks]
+        return [a for a in (self.tokens, self.peaks, asked.chosen, asked.top_ids, asked.top_logprobs) if a is not None]
 
     def read(self) -> tuple[list[int], list[Logprobs | None]]:
-        """Return tokens and log-probabilities (None for rows that did not ask), one for each row.
+        """Return tokens (-1: no valid choice) and log-probabilities (None: not asked), one for each row.
 
         Waits for the arrays if they are not evaluated yet.
         """
         tokens: list[int] = self.tokens.tolist()
+        peaks: list[float] = self.peaks.tolist()
+        if not all(map(math.isfinite, peaks)):
+            tokens = [token if math.isfinite(peak) else -1 for token, peak in zip(tokens, peaks, strict=True)]
         result: list[Logprobs | None] = [None] * len(tokens)
         asked = self.logprobs
         if asked is None:
@@ -171,12 +178,12 @@ class BatchSampler:
         peak = mx.max(x, axis=-1)  # NaN if any logit is
         picked = [self._pick(x if g.index is None else x[g.index], g) for g in plan.groups]
         chosen = picked[0] if plan.order is None else mx.concatenate(picked)[plan.order]
-        chosen = mx.where(mx.abs(peak) < math.inf, chosen.view(mx.int32), -1)
+        chosen = chosen.view(mx.int32)
         self._penalties.update(chosen)
         self._step += 1
         for row in self._rows:
             row.position += 1
-        return Sampled(chosen, self._logprobs(plan, logits, chosen))
+        return Sampled(chosen, peak, self._logprobs(plan, logits, chosen))
 
     def _pick(self, x: mx.array, group: _Group) -> mx.array:
         """Return uint32 [rows]."""
@@ -209,7 +216,7 @@ class BatchSampler:
             logits, chosen = logits[plan.logprob_index], chosen[plan.logprob_index]
         x = logits.astype(mx.float32)
         total = mx.logsumexp(x, axis=-1, keepdims=True)
-        own = mx.take_along_axis(x, mx.maximum(chosen, 0)[:, None], axis=-1)
+        own = mx.take_along_axis(x, chosen[:, None], axis=-1)
         own = mx.maximum(own - total, LOGPROB_FLOOR)[:, 0]
         most = max(plan.logprob_counts)
         if not most:

@@ -19,6 +19,12 @@ PrefillMode: TypeAlias = Literal["ragged", "equal", "solo"]
 """Which prompts one forward may read together: of any lengths, of one length, or none."""
 
 
+MAX_PADDING = 1.5
+"""Most that padding may make of a group's tokens, as a multiple."""
+MAX_STATE_PADDING = 1.1
+"""Most that padding may make of a group's longest state, as a multiple."""
+
+
 class Chunk(NamedTuple):
     """The next ``length`` tokens of one sequence's prompt."""
 
@@ -124,16 +130,27 @@ class Scheduler:
         return Plan(groups, ready)
 
     def _fits(self, group: list[Chunk], sequence: Sequence, budget: int) -> bool:
-        """Return whether a whole remaining prompt can join the forward of ``group``."""
-        first, todo = group[0], sequence.num_to_prefill
-        if sequence.isolated or first.sequence.isolated or self.prefill_mode == "solo":
+        """Return whether a whole remaining prompt can join the forward of ``group`` without too much padding.
+
+        Rows are padded twice: what they read to the longest chunk, which costs this forward, and what they have read
+        before to the longest state, which would cost every step of the batch from then on.
+        """
+        first, todo = group[0].sequence, sequence.num_to_prefill
+        if sequence.isolated or first.isolated or self.prefill_mode == "solo":
             return False
-        if self.prefill_mode == "equal" and (
-            todo != first.length or first.sequence.num_computed or sequence.num_computed
-        ):
+        if group[0].length < first.num_to_prefill:  # a piece of a long prompt
             return False
-        unfinished = first.length < first.sequence.num_to_prefill
-        return not unfinished and (len(group) + 1) * max(todo, *(c.length for c in group)) <= budget
+        if self.prefill_mode == "equal" and (todo != group[0].length or first.num_computed or sequence.num_computed):
+            return False
+        lengths = [todo, *(chunk.length for chunk in group)]
+        computed = [sequence.num_computed, *(chunk.sequence.num_computed for chunk in group)]
+        longest = max(map(sum, zip(lengths, computed, strict=True)))
+        padded = len(lengths) * max(lengths)
+        return (
+            padded <= budget
+            and padded <= MAX_PADDING * sum(lengths)
+            and max(lengths) + max(computed) <= MAX_STATE_PADDING * longest
+        )
 
 
 def _padded(group: list[Chunk]) -> int:
