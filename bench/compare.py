@@ -116,7 +116,7 @@ def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
             with running(server, args.model) as port:
                 load(port, args.model, max(levels), 2 * max(levels), 16, seed=999)  # warm up
                 for level in levels:
-                    requests = args.requests or max(4, 4 * level)
+                    requests = args.requests or max(16, 4 * level)
                     figures = load(port, args.model, level, requests, args.max_tokens, seed=repeat + 1)
                     measured.setdefault((server, level), []).append(figures)
     rows = []
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--concurrency", default="1,16")
     parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--requests", type=int, help="for each level; default: four times the streams, at least 4")
+    parser.add_argument("--requests", type=int, help="for each level; default: four times the streams, at least 16")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--startup", action="store_true")
     parser.add_argument("--json", type=Path)

@@ -246,7 +246,7 @@ async def test_output_that_cannot_be_turned_into_text_fails_its_own_request_only
     push = CompletionPipeline.push
 
     def fails_on_bang(self, tokens, *rest):
-        if scripted.loaded.client._processor.tokenizer.decode(list(tokens)) == "!":
+        if "!" in scripted.loaded.client._processor.tokenizer.decode(list(tokens)):
             raise RuntimeError("cannot detokenize")
         return push(self, tokens, *rest)
 
@@ -273,3 +273,19 @@ async def test_closing_a_stream_ends_whoever_iterates_over_it(scripted):
     await stream.aclose()
     with pytest.raises(EngineFailed, match="cancelled"):
         await asyncio.wait_for(reader, 10)
+
+
+async def test_a_parser_that_cannot_be_made_is_left_out(tmp_path):
+    plugin = tmp_path / "unmakeable.py"
+    plugin.write_text(
+        "from vllm_mlx_core.api import ReasoningParser, hookimpl\n"
+        "class Unmakeable(ReasoningParser):\n"
+        "    def __init__(self, context): raise RuntimeError('never')\n"
+        "    def feed(self, chunk): return ()\n"
+        "    def finish(self): return ()\n"
+        "@hookimpl\n"
+        "def vllm_mlx_register(registrar): registrar.add('reasoning_parsers', 'unmakeable', Unmakeable)\n"
+    )
+    chosen = Settings(reasoning_parser="unmakeable")
+    async with AsyncEngine("scripted", plugins=[SCRIPTED, str(plugin)], settings=chosen) as engine:
+        assert (await engine.generate(chat("as it is"))).text == "as it is"

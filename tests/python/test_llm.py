@@ -64,10 +64,10 @@ def test_more_prompts_than_the_engine_takes_at_once_wait_for_a_place():
 
 
 def test_a_stream_joins_to_the_whole_text(llm):
-    text = "👩‍👩‍👧 日本語 é, and more"
+    text = "👩‍👩‍👧 日本語 é, and more. " * 60
     pieces = list(llm.stream(user(text)))
     assert "".join(pieces) == text
-    assert len(pieces) > 5
+    assert len(pieces) > 3
 
 
 def test_leaving_a_stream_early_frees_it(llm):

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from vllm_mlx_core.api import (
+    CachePolicy,
+    CacheSpec,
     Checkpoint,
     EngineSettings,
     LoadOptions,
@@ -17,6 +19,7 @@ from vllm_mlx_core.api import (
     UsageError,
 )
 from vllm_mlx_core.host import Host
+from vllm_mlx_core.host.discovery import Entry
 from vllm_mlx_core.residency.choices import check_names, choose_parsers, make_cache
 from vllm_mlx_core.residency.loader import load_model
 
@@ -83,3 +86,15 @@ def test_a_model_is_served_under_its_name_its_alias_and_default(host):
         assert set(loaded.info.aliases) == {"scripted", "default"}
     finally:
         loaded.client.close()
+
+
+def test_a_cache_policy_that_cannot_be_made_is_one_clear_error(host):
+    class Broken(CachePolicy):
+        def __init__(self, spec: CacheSpec) -> None:
+            raise KeyError("nothing")
+
+        match = insert = evict = clear = stats = None  # type: ignore[assignment]
+
+    host.cache_policies.add(Entry("broken-cache", Broken, "tests", "0"))
+    with pytest.raises(PluginError, match=r"broken-cache.*KeyError"):
+        make_cache("broken-cache", host, None)

@@ -32,8 +32,8 @@ _TAIL = """\
 
 ## Exit codes
 
-0 is success, 2 a command line that is wrong, 1 any other failure, 130 an end by Ctrl-C, 141 an end because whoever
-read the output left (`| head`).
+0 is success, 2 an option or a value that is wrong, 1 any other failure (a model or a plugin that cannot be had among
+them), 130 an end by Ctrl-C, 141 an end because whoever read the output left (`| head`).
 """
 
 

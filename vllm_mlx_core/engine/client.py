@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from vllm_mlx_core.api import (
     Chat,
@@ -36,8 +36,10 @@ from vllm_mlx_core.api import (
 from .messages import BROKEN, STOPPED, Abort, EngineReady, StepResult, Submit
 from .pipeline import CompletionPipeline, prompt_state
 from .sampling import output_budget, resolve
-from .stream import RequestStream
+from .stream import FLUSH_S, RequestStream
 from .transport import EngineTransport
+
+P = TypeVar("P", ReasoningParser, ToolParser)
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +80,8 @@ class ModelClient:
         self._observers = observers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[int, RequestStream] = {}
+        self._late: set[RequestStream] = set()
+        self._flush_timer: asyncio.TimerHandle | None = None
         self._sequence_ids = count(1)
         self._ready = ready
         self._last_step: StepResult | None = None
@@ -229,9 +233,9 @@ class ModelClient:
                 prompt_state(prompt.text, self._reasoning_parser) if self._reasoning_parser else (False, False)
             )
             context = ParserContext(tokenizer, tuple(chat.tools), thinking_open=is_open, thinking_off=is_off)
-            reasoning = self._reasoning_parser(context) if self._reasoning_parser else None
-            if self._tool_parser and (chat.tools or not request.tools_enabled):
-                tools = self._tool_parser(context)
+            reasoning = _make(self._reasoning_parser, context)
+            if chat.tools or not request.tools_enabled:
+                tools = _make(self._tool_parser, context)
         return CompletionPipeline(
             choice,
             tokenizer,
@@ -275,24 +279,25 @@ class ModelClient:
     # -- back on the event loop -----------------------------------------------------------------------------------
 
     def _deliver(self, step: StepResult) -> None:
-        """Hand one step's updates to their requests and wake each reader once."""
+        """Hand one step's updates to their requests and flush those that are due."""
         self._last_step = step
+        now = asyncio.get_running_loop().time()
         streams = self._streams
-        touched = []
+        due = []
         for update in step.updates:
             stream = streams.get(update.sequence_id)
             if stream is None:
                 continue  # aborted while the step ran
             if update.finish is not None:
                 self._forget((update.sequence_id,))
-            try:
-                stream.push(update)
-            except Exception:  # it must not cost the others their tokens
-                log.exception("The output of request %s could not be read", stream.request_id)
-                stream.fail(EngineFailed("The model's output could not be turned into text."))
-            touched.append(stream)
-        for stream in touched:
-            stream.wake()
+            if stream.take(update, now):
+                due.append(stream)
+            else:
+                self._late.add(stream)
+        for stream in due:
+            self._flush(stream, now)
+        if self._late and self._flush_timer is None:
+            self._flush_timer = asyncio.get_running_loop().call_at(now + FLUSH_S, self._flush_late)
         if self._observers.step_finished is not None:
             self._observers.step_finished(
                 StepStats(
@@ -305,9 +310,36 @@ class ModelClient:
                 )
             )
 
+    def _flush_late(self) -> None:
+        """Flush the streams that were not due when their last tokens came."""
+        self._flush_timer = None
+        late, self._late = self._late, set()
+        now = asyncio.get_running_loop().time()
+        for stream in late:
+            self._flush(stream, now)
+
+    def _flush(self, stream: RequestStream, now: float) -> None:
+        self._late.discard(stream)
+        try:
+            stream.flush(now)
+        except Exception:  # it must not cost the others their tokens
+            log.exception("The output of request %s could not be read", stream.request_id)
+            stream.fail(EngineFailed("The model's output could not be turned into text."))
+
     def _fail_all(self) -> None:
         for stream in set(self._streams.values()):
             stream.fail(self._broken or EngineFailed(BROKEN))
+
+
+def _make(parser: type[P] | None, context: ParserContext) -> P | None:
+    """Make a parser; one that cannot even be made is left out, as one that fails later is."""
+    if parser is None:
+        return None
+    try:
+        return parser(context)
+    except Exception:
+        log.exception("The parser %s failed; this completion goes without it", parser.__name__)
+        return None
 
 
 def _size(content: object) -> int:

@@ -1,4 +1,4 @@
-"""One request's way back: engine updates in, parsed outputs out, one wake-up of its reader per engine step."""
+"""One request's way back: engine updates in, parsed outputs out, at most one wake-up of its reader per step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from vllm_mlx_core.api import EngineFailed, Output, RequestError, RequestSummary
 
 from .messages import SequenceUpdate
 from .pipeline import CompletionPipeline
+
+FLUSH_S = 1 / 60
+"""Shortest time between two flushes of one stream, in seconds: a screen shows no more."""
 
 
 class RequestStream:
@@ -38,6 +41,8 @@ class RequestStream:
         self.sequence_ids = tuple(pipelines)
         self._abort = abort
         self._on_end = on_end
+        self._held: list[SequenceUpdate] = []
+        self._flush_due = 0.0
         self._outputs: list[Output] = []
         self._error: RequestError | None = None
         self._ended = False
@@ -50,8 +55,25 @@ class RequestStream:
 
     # -- the engine's side ----------------------------------------------------------------------------------------
 
-    def push(self, update: SequenceUpdate) -> None:
-        """Take what one step added to one of the completions. Does not wake the reader: see ``wake``."""
+    def take(self, update: SequenceUpdate, now: float) -> bool:
+        """Hold what one step added, and return whether it should be flushed at once (``now``: the loop's clock).
+
+        A first token, an end and whatever comes ``FLUSH_S`` after the last flush should; the rest may wait until then,
+        so that a fast model's tokens are parsed, encoded and sent several at a time.
+        """
+        self._held.append(update)
+        return update.finish is not None or now >= self._flush_due
+
+    def flush(self, now: float) -> None:
+        """Turn what is held into outputs and wake the reader. Raises what a tokenizer raises."""
+        held, self._held = self._held, []
+        for update in held if len(held) == 1 else _merged(held):
+            self._push(update)
+        if self._outputs:  # half a character is not worth a wait
+            self._flush_due = now + FLUSH_S
+        self._wake()
+
+    def _push(self, update: SequenceUpdate) -> None:
         pipeline = self._open.get(update.sequence_id)
         if pipeline is None:
             return
@@ -74,9 +96,8 @@ class RequestStream:
             if not self._open:
                 self._end()
 
-    def wake(self) -> None:
-        """Let the reader see what was pushed."""
-        if self._reader is not None and not self._reader.done():
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done() and (self._outputs or self._ended):
             self._reader.set_result(None)
 
     def fail(self, error: RequestError) -> None:
@@ -88,7 +109,7 @@ class RequestStream:
             self._abort(tuple(self._open))
             self._open.clear()
         self._end()
-        self.wake()
+        self._wake()
 
     def time_out_after(self, seconds: float, error: RequestError) -> None:
         """Fail the request if it has not ended by then."""
@@ -142,3 +163,26 @@ class RequestStream:
         if self._deadline is not None:
             self._deadline.cancel()
         self._on_end(self)
+
+
+def _merged(updates: Sequence[SequenceUpdate]) -> list[SequenceUpdate]:
+    """Return one update for each sequence that says what several in a row said."""
+    by_sequence: dict[int, list[SequenceUpdate]] = {}
+    for update in updates:
+        by_sequence.setdefault(update.sequence_id, []).append(update)
+    merged = []
+    for sequence_id, parts in by_sequence.items():
+        last = parts[-1]
+        if last.finish == "error":
+            merged += parts  # what came before the error is still delivered
+            continue
+        merged.append(
+            SequenceUpdate(
+                sequence_id,
+                [token for part in parts for token in part.tokens],
+                [entry for part in parts for entry in part.logprobs],
+                last.finish,
+                last.cached_tokens,
+            )
+        )
+    return merged

@@ -10,10 +10,12 @@ from vllm_mlx_core.api import (
     Checkpoint,
     ModelFamily,
     ParserChoice,
+    PluginError,
     ReasoningParser,
     Settings,
     ToolParser,
     UsageError,
+    VllmMlxError,
 )
 from vllm_mlx_core.host import Host
 
@@ -68,7 +70,12 @@ def make_cache(choice: str, host: Host, max_bytes: int | None) -> CachePolicy:
             raise UsageError(f"--cache {choice}: {pair!r} is not of the form key=value.")
         pairs[key.strip()] = value.strip()
     policy = host.cache_policies.get(name)
-    return policy(CacheSpec(max_bytes=_default_cache_bytes() if max_bytes is None else max_bytes, options=pairs))
+    try:
+        return policy(CacheSpec(max_bytes=_default_cache_bytes() if max_bytes is None else max_bytes, options=pairs))
+    except VllmMlxError:
+        raise
+    except Exception as error:
+        raise PluginError(f"The cache policy {name!r} failed: {type(error).__name__}: {error}") from error
 
 
 def _default_cache_bytes() -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vllm_mlx_core.api import Checkpoint, LoadOptions, ModelInfo, ParserChoice, Settings
 from vllm_mlx_core.engine.client import ModelClient, Observers
 from vllm_mlx_core.engine.messages import EngineReady
-from vllm_mlx_core.engine.thread import EngineThread
+from vllm_mlx_core.engine.thread import EXIT_GRACE_S, EngineThread
 from vllm_mlx_core.host import Host
 
 from .choices import check_names, choose_parsers, make_cache, parser_classes
@@ -54,8 +54,11 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
         processor = family.load_processor()
         tool_parser, reasoning_parser = parser_classes(parsers, host)
         ready = loading.result()
-    except BaseException:
+    except KeyboardInterrupt:
         engine.stop(timeout_s=0)
+        raise
+    except BaseException:
+        engine.stop(timeout_s=EXIT_GRACE_S)  # a process that ends while a thread imports or loads ends noisily
         raise
     limit = settings.engine.max_model_len
     info = ModelInfo(

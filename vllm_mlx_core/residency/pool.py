@@ -9,6 +9,8 @@ from vllm_mlx_core.api import GenerateRequest, ModelInfo, NotFound, RenderedProm
 
 from .loader import LoadedModel
 
+MAX_NAME_SHOWN = 100
+
 
 class ModelPool:
     """The loaded models (``api.EngineClient``), the default one first. Event-loop thread, but for ``close``."""
@@ -51,7 +53,8 @@ class ModelPool:
         found = self._by_name.get(name)
         if found is None:
             known = ", ".join(repr(model.info.id) for model in self._models)
+            shown = name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}…"
             raise NotFound(
-                f"The model {name!r} does not exist. Served here: {known}.", param="model", code="model_not_found"
+                f"The model {shown!r} does not exist. Served here: {known}.", param="model", code="model_not_found"
             )
         return found

@@ -32,9 +32,14 @@ class FastTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the token ids of ``text``; lone surrogates are replaced."""
         try:
-            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+            return self._encode(text, add_special_tokens)
         except (TypeError, UnicodeEncodeError):  # which of them depends on the library's version
-            return list(self._backend.encode(repair(text), add_special_tokens=add_special_tokens).ids)
+            return self._encode(repair(text), add_special_tokens)
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        # Unlike ``encode``, the batch form lets other threads run, and keeps no offsets.
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return list(encoding.ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of ``token_ids``; ids outside the vocabulary add nothing."""
