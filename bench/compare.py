@@ -1,11 +1,13 @@
 """Compare this server with mlx_lm.server on one model, and both with what the model alone can do.
 
-    python bench/compare.py MODEL_DIR [--concurrency 1,16] [--max-tokens 128] [--repeats 5] [--json FILE]
+    python bench/compare.py MODEL_DIR [--concurrency 1,16] [--max-tokens 128] [--repeats 9] [--json FILE]
 
-Starts one server after the other on an idle machine, alternating so that a drift of the machine's speed hits both
-alike, drives each with ``loadgen.py``, and prints medians and their ratio. The ceiling is ``limit.py``'s forward_only:
-the model's forward pass and argmax with no server at all. ``--startup`` measures process start to ready instead,
-against ``python -c "import mlx_lm, fastapi, uvicorn"``.
+Both servers run, and only one of them is under load at a time: they take short turns, so that a drift of the machine's
+speed hits both alike. Each turn is one run of ``loadgen.py``. Printed are the medians, and the median, lowest and
+highest of the ratios of neighbouring turns (ours by theirs). The ceiling is ``limit.py``'s forward_only: the model's
+forward pass and argmax with no server at all. By default both get the number of BLAS threads that ours chooses;
+``--their-blas-threads`` gives theirs another. ``--startup`` measures process start to ready instead, against the bare
+import of the libraries.
 """
 
 from __future__ import annotations
@@ -65,10 +67,11 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def running(server: str, model: str) -> Iterator[int]:
+def running(server: str, model: str, blas_threads: int | None = None) -> Iterator[int]:
     """Run a server and yield its port."""
     port = free_port()
-    process = subprocess.Popen(command(server, model, port), **QUIET)  # type: ignore[call-overload]
+    threads = {} if blas_threads is None else {"OPENBLAS_NUM_THREADS": str(blas_threads)}
+    process = subprocess.Popen(command(server, model, port), env=os.environ | threads, **QUIET)  # type: ignore[call-overload]
     try:
         wait_until_ready(port, process)
         yield port
@@ -107,27 +110,29 @@ def ceiling(model: str, batches: Sequence[int]) -> dict[int, float]:
 def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure everything and return a row per concurrency."""
     levels = [int(level) for level in args.concurrency.split(",")]
+    ceilings = {} if args.no_ceiling else ceiling(args.model, levels)
     measured: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    ceilings: dict[int, list[float]] = {level: [] for level in levels}
-    for repeat in range(args.repeats):
-        for level, rate in ceiling(args.model, levels).items():
-            ceilings[level].append(rate)
-        for server in ("ours", "theirs") if repeat % 2 == 0 else ("theirs", "ours"):
-            with running(server, args.model) as port:
-                load(port, args.model, max(levels), 2 * max(levels), 16, seed=999)  # warm up
-                for level in levels:
-                    requests = args.requests or max(16, 4 * level)
-                    figures = load(port, args.model, level, requests, args.max_tokens, seed=repeat + 1)
+    with running("ours", args.model) as ours, running("theirs", args.model, args.their_blas_threads) as theirs:
+        ports = {"ours": ours, "theirs": theirs}
+        for port in ports.values():
+            load(port, args.model, max(levels), 2 * max(levels), 16, seed=999)  # warm up
+        for repeat in range(args.repeats):
+            for level in levels:
+                requests = args.requests or max(16, 4 * level)
+                for server in sorted(ports, reverse=bool(repeat % 2)):
+                    figures = load(ports[server], args.model, level, requests, args.max_tokens, seed=repeat + 1)
                     measured.setdefault((server, level), []).append(figures)
     rows = []
     for level in levels:
-        row: dict[str, Any] = {"streams": level, "forward_only": statistics.median(ceilings[level])}
+        row: dict[str, Any] = {"streams": level}
         for server in ("ours", "theirs"):
-            runs = measured[server, level]
             for key in ("out_tok_s", "ttft_ms", "tpot_ms", "gap_ms_max"):
-                row[f"{server}_{key}"] = statistics.median(run[key] for run in runs)
-        row["ratio"] = row["ours_out_tok_s"] / row["theirs_out_tok_s"]
-        row["of_ceiling"] = row["ours_out_tok_s"] / row["forward_only"]
+                row[f"{server}_{key}"] = statistics.median(run[key] for run in measured[server, level])
+        pairs = zip(measured["ours", level], measured["theirs", level], strict=True)
+        ratios = sorted(ours["out_tok_s"] / theirs["out_tok_s"] for ours, theirs in pairs)
+        row |= {"ratio": statistics.median(ratios), "lowest": ratios[0], "highest": ratios[-1]}
+        if level in ceilings:
+            row |= {"forward_only": ceilings[level], "of_ceiling": row["ours_out_tok_s"] / ceilings[level]}
         rows.append(row)
     return rows
 
@@ -162,7 +167,9 @@ def main() -> None:
     parser.add_argument("--concurrency", default="1,16")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--requests", type=int, help="for each level; default: four times the streams, at least 16")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--their-blas-threads", type=int, metavar="N")
+    parser.add_argument("--no-ceiling", action="store_true", help="leave out limit.py, which is slow on larger models")
     parser.add_argument("--startup", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
