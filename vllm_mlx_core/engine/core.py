@@ -39,6 +39,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
+MIN_REUSED_TOKENS = 16
+"""Shorter prefixes are read again: that is quicker than copying their state."""
 CLEAR_EVERY_STEPS = 512
 
 FAILED = "The model failed to compute this request."
@@ -144,8 +146,11 @@ class EngineCore:
             return
         sequence.lease = lease
         state = self._with_cache(lambda: _usable(lease, len(tokens)))
-        layers = None if state is None else self._with_cache(state.layers)
-        if state is None or layers is None:
+        if state is None or state.num_tokens < MIN_REUSED_TOKENS:
+            sequence.release()
+            return
+        layers = self._with_cache(state.layers)
+        if layers is None:
             sequence.release()
             return
         sequence.layers = layers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -19,6 +20,8 @@ from .http1 import HTTP1
 BACKLOG = 2048
 IDLE_CONNECTION_S = 75
 """How long an unused connection is kept: longer than clients' pools keep theirs, so that they are the ones to close."""
+SWITCH_INTERVAL_S = 0.0005
+"""How long one thread may keep the interpreter from another: the engine must not wait for a burst of requests."""
 LAST_WORDS_S = 2.0
 """How long aborted requests and the application's own shutdown may take when nobody waits any more."""
 
@@ -59,6 +62,7 @@ def serve(
     is then aborted, each with its protocol's error. A second signal aborts at once. ``ready`` is called when the
     application has started.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     make_server(app, settings, ready=ready).run([listener])
 
 
