@@ -14,7 +14,7 @@ from .conftest import ARGUMENTS, CALL
 
 HERE = Path(__file__).parent / "node"
 PACKAGES = ("openai@6", "ai@6", "@ai-sdk/openai-compatible@2", "zod@4")
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "vllm-mlx-tests" / "node"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vllm-mlx-tests" / "node"
 
 pytestmark = [pytest.mark.node, pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js")]
 

@@ -78,8 +78,6 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True):
     nbytes: int
     mode: str
     mode_reason: str
-    load_s: float
-    self_test_s: float
 
 
 class SequenceUpdate(msgspec.Struct, frozen=True, array_like=True):

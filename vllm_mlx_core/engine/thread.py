@@ -115,14 +115,11 @@ class EngineThread:
         from .core import EngineCore
         from .selftest import ServingMode, self_test
 
-        started = time.perf_counter()
         device.wire_memory()
         generator = self._family.load_generator()
-        loaded = time.perf_counter()
         mode = self_test(generator, self._progress) if self._settings.self_test else ServingMode()
         if mode.reason:
             log.warning("Serving %s: %s.", mode, mode.reason)
-        tested = time.perf_counter()
         core = EngineCore(generator, self._settings, mode, self._cache, lambda step: self._on_step(step))
         self._ready.set_result(
             EngineReady(
@@ -130,8 +127,6 @@ class EngineThread:
                 nbytes=generator.nbytes,
                 mode=str(mode),
                 mode_reason=mode.reason,
-                load_s=loaded - started,
-                self_test_s=tested - loaded,
             )
         )
         try:
