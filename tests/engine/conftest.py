@@ -1,4 +1,4 @@
-"""A way to wait for an engine."""
+"""Generators to compute with, and a way to wait for an engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ import asyncio
 import pytest
 
 from vllm_mlx_core import AsyncEngine
+from vllm_mlx_core.api import Checkpoint, Generator, LoadOptions
+from vllm_mlx_core.host import Host
+
+
+@pytest.fixture
+def generator(tiny_model):
+    """Return a function that loads the compute half of a tiny model."""
+    host = Host()
+    host.load([])
+
+    def load(architecture: str) -> Generator:
+        checkpoint = Checkpoint(tiny_model(architecture))
+        family = host.model_families.get(host.detect_family(checkpoint))
+        return family(checkpoint, LoadOptions()).load_generator()
+
+    return load
 
 
 @pytest.fixture

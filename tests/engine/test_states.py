@@ -6,28 +6,14 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from vllm_mlx_core.api import Checkpoint, Generator, LoadOptions
+from vllm_mlx_core.api import Generator
 from vllm_mlx_core.engine import states
 from vllm_mlx_core.engine.batch import Batch
 from vllm_mlx_core.engine.messages import SamplingSpec, Submit
 from vllm_mlx_core.engine.sequence import Sequence
-from vllm_mlx_core.host import Host
 from vllm_mlx_core.testing import TINY_ARCHITECTURES
 
 BATCHED = [name for name in TINY_ARCHITECTURES if name != "llama4"]
-
-
-@pytest.fixture
-def generator(tiny_model):
-    host = Host()
-    host.load([])
-
-    def load(architecture: str) -> Generator:
-        checkpoint = Checkpoint(tiny_model(architecture))
-        family = host.model_families.get(host.detect_family(checkpoint))
-        return family(checkpoint, LoadOptions()).load_generator()
-
-    return load
 
 
 def read(generator: Generator, tokens: list[int], layers: states.Layers) -> mx.array:

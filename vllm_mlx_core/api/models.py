@@ -147,6 +147,10 @@ class Generator(Protocol):
 
     ``layers`` in ``forward`` are what ``make_cache`` returned, or what mlx-lm's cache classes made of several such
     lists by ``merge`` (one row each).
+
+    A generator may set ``is_pure = True``: what ``forward`` computes then depends on its arguments and the weights
+    only, and it reads what it fetched from a cache under the mask that the cache made. The engine may then record a
+    decode step once and replay it (``mx.compile``), without calling ``forward``, if the self-test finds that right.
     """
 
     @property

@@ -246,6 +246,11 @@ def add_scheduling(parser: ArgumentParser) -> None:
         help="most completions of one prompt that a client may ask for (default: %(default)s)",
     )
     group.add_argument(
+        "--enforce-eager",
+        action="store_true",
+        help="build every decode step anew instead of recording it once and replaying it",
+    )
+    group.add_argument(
         "--skip-self-test",
         action="store_true",
         help="start without comparing batched with single output; models that cannot batch may answer wrongly",
@@ -358,6 +363,7 @@ def serve_settings(args: Namespace) -> Settings:
             max_num_batched_tokens=args.max_num_batched_tokens,
             max_model_len=args.max_model_len,
             self_test=not args.skip_self_test,
+            enforce_eager=args.enforce_eager,
             cache=args.cache,
             cache_memory_bytes=None if args.cache_memory_mb is None else args.cache_memory_mb * MIB,
         ),

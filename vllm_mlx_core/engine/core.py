@@ -28,6 +28,7 @@ from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator, Lease
 
 from . import states
 from .batch import Batch
+from .captured import CapturedGenerator
 from .messages import Abort, Command, EngineFinish, Logprobs, SequenceUpdate, Shutdown, StepResult, Submit
 from .prefill import read_chunk, read_together
 from .sampler import Sampled
@@ -67,7 +68,7 @@ class EngineCore:
         cache: CachePolicy,
         emit: Callable[[StepResult], None],
     ) -> None:
-        self._generator = generator
+        self._generator = CapturedGenerator(generator) if mode.captured else generator
         self._mode = mode
         self._cache: CachePolicy | None = cache if mode.resumable and not cache.keeps_nothing else None
         self._emit = emit

@@ -8,6 +8,7 @@ is right.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ import mlx.core as mx
 from vllm_mlx_core.api import Generator, Progress, no_progress
 
 from . import states
+from .captured import CapturedGenerator
 from .scheduler import PrefillMode
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ class ServingMode:
     prefill: PrefillMode = "ragged"
     resumable: bool = True
     """A state taken out of a batch goes on right, so it may be cached."""
+    captured: bool = False
+    """Decode steps are recorded and replayed."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -56,13 +60,24 @@ class _Reference:
     logits: mx.array
 
 
-def self_test(generator: Generator, progress: Progress = no_progress) -> ServingMode:
-    """Find the serving mode by comparing batch with solo. Engine thread; takes some thirty forwards of a few tokens.
+def self_test(generator: Generator, progress: Progress = no_progress, *, may_capture: bool = True) -> ServingMode:
+    """Find the serving mode by comparing batch with solo. Engine thread; takes some forty forwards of a few tokens.
 
     Raises whatever the model raises on a single short prompt: such a model cannot be served.
     """
     progress("self-test", 0.0)
     references = [_alone(generator, _prompt(length, generator.vocab_size)) for length in LENGTHS]
+    mode = _find_mode(generator, references, progress)
+    if not may_capture or not getattr(generator, "is_pure", False):
+        return mode
+    progress("recording a decode step", None)
+    why = _differs("recording a step", lambda: _capture_check(generator, references, batched=mode.batched))
+    if why:
+        log.debug("Decode steps are not recorded: %s", why)
+    return replace(mode, captured=not why)
+
+
+def _find_mode(generator: Generator, references: Sequence[_Reference], progress: Progress) -> ServingMode:
     no_resume = _differs("resuming a state", lambda: _resume_alone_check(generator, references[1]))
     alone = ServingMode(batched=False, prefill="solo", resumable=not no_resume)
     if not states.can_merge(generator.make_cache()):
@@ -77,7 +92,7 @@ def self_test(generator: Generator, progress: Progress = no_progress) -> Serving
     ragged = _differs("prompts of different lengths", lambda: _prefill_check(generator, references, ragged=True))
     if not ragged:
         return ServingMode(resumable=resumable, reason=no_resume)
-    progress("self-test", 0.9)
+    progress("self-test", 0.8)
     equal = [references[1], _alone(generator, _prompt(LENGTHS[1], generator.vocab_size, salt=5))]
     solo = _differs("prompts of equal length", lambda: _prefill_check(generator, equal, ragged=False))
     reason = _both(no_resume, ragged, solo)
@@ -170,6 +185,20 @@ def _prefill_check(generator: Generator, references: Sequence[_Reference], *, ra
     return _follow(generator, batch, references, steps=range(STEPS))
 
 
+def _capture_check(generator: Generator, references: Sequence[_Reference], *, batched: bool) -> float:
+    """Decode with recorded steps, alone and (if the model can) together. Infinite if there is nothing to record."""
+    captured = CapturedGenerator(generator)
+    runs = [references[:1], references] if batched else [references[:1]]
+    worst = 0.0
+    for run in runs:
+        layers = [_read_alone(generator, r) for r in run]
+        state = layers[0] if len(run) == 1 else states.merge(layers)
+        worst = max(worst, _follow(captured, state, run, steps=range(STEPS)))
+        if not captured.num_graphs:
+            return math.inf
+    return worst
+
+
 def _follow(
     generator: Generator, batch: states.Layers, references: Sequence[_Reference], steps: Sequence[int]
 ) -> float:
@@ -188,7 +217,7 @@ def _distance(expected: mx.array, actual: mx.array) -> float:
     a, b = expected.astype(mx.float32), actual.astype(mx.float32)
     top = mx.argpartition(-a, kth=min(TOP, a.size - 1))[:TOP]
     difference = mx.abs((a - mx.logsumexp(a))[top] - (b - mx.logsumexp(b))[top]).max().item()
-    return float(difference) / tolerance if difference == difference else float("inf")
+    return float(difference) / tolerance if difference == difference else math.inf
 
 
 def _differs(what: str, check: Callable[[], float]) -> str:

@@ -112,12 +112,16 @@ class EngineThread:
 
     def _run(self) -> None:
         device.prepare()
+        from . import cpu_attention
         from .core import EngineCore
         from .selftest import ServingMode, self_test
 
         device.wire_memory()
+        cpu_attention.install()
         generator = self._family.load_generator()
-        mode = self_test(generator, self._progress) if self._settings.self_test else ServingMode()
+        mode = ServingMode()
+        if self._settings.self_test:
+            mode = self_test(generator, self._progress, may_capture=not self._settings.enforce_eager)
         if mode.reason:
             log.warning("Serving %s: %s.", mode, mode.reason)
         core = EngineCore(generator, self._settings, mode, self._cache, lambda step: self._on_step(step))

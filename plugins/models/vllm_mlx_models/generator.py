@@ -19,6 +19,8 @@ _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16
 class TextGenerator:
     """An mlx-lm model, in memory, behind the api's interface."""
 
+    is_pure = True
+
     def __init__(self, model: Any) -> None:
         self._model = model
         self._nbytes: int = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
