@@ -63,6 +63,28 @@ class LooksAtTheBuffer(Counted):
         return super().forward(tokens, layers) * (layers[0].keys.shape[2] / 256)
 
 
+class GoesByLength(Counted):
+    """Beyond 100 positions it does something else, and takes the length of what it fetched for the position."""
+
+    def forward(self, tokens, layers):
+        lengths = []
+
+        class Spy:
+            def __init__(self, layer):
+                self._layer = layer
+
+            def __getattr__(self, name):
+                return getattr(self._layer, name)
+
+            def update_and_fetch(self, keys, values):
+                fetched = self._layer.update_and_fetch(keys, values)
+                lengths.append(fetched[0].shape[2])
+                return fetched
+
+        logits = super().forward(tokens, [Spy(layer) for layer in layers])
+        return logits * (1.0 if max(lengths) <= 100 else 1.5)
+
+
 class WantsNumbers(Counted):
     """It takes its position as a Python number, as some models do."""
 
@@ -226,6 +248,7 @@ def test_the_self_test_lets_only_right_and_willing_models_be_recorded(generator)
     assert self_test(right).captured == CAN_COMPILE
     assert not self_test(right, may_capture=False).captured
     assert not self_test(LooksAtTheBuffer(generator("qwen3"))).captured
+    assert not self_test(GoesByLength(generator("qwen3"))).captured
     unwilling = Counted(generator("qwen3"))
     unwilling.is_pure = False
     assert not self_test(unwilling).captured
@@ -239,6 +262,7 @@ async def test_enforce_eager_gives_the_same_tokens(tiny_model):
         settings = Settings(engine=EngineSettings(enforce_eager=eager))
         async with AsyncEngine(tiny_model("qwen3"), settings=settings) as engine:
             answers.append((await engine.generate([5, 6, 7], sampling)).token_ids)
+            assert engine.loaded.client.health()["captured"] == (CAN_COMPILE and not eager)
     assert answers[0] == answers[1]
 
 

@@ -10,6 +10,7 @@ import sys
 import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
+from mlx_lm.models import qwen3
 
 from vllm_mlx_core.api import Checkpoint, LoadOptions, ModelError, UnsupportedModel
 from vllm_mlx_core.testing import write_tiny_model
@@ -122,6 +123,16 @@ def test_code_in_the_folder_runs_only_if_the_operator_trusts_it(folder, tmp_path
         with pytest.raises(ModelError, match="trust-remote-code"):
             load(folder)
     assert ran.exists() == trusted
+
+
+def test_only_layers_of_mlx_lm_itself_are_called_pure(folder, monkeypatch):
+    monkeypatch.setattr("mlx_lm.models.qwen3.MLP", qwen3.MLP)  # restores it
+    assert load(folder).is_pure
+    code = "from mlx_lm.models import qwen3\nfrom mlx_lm.models.qwen3 import Model, ModelArgs\n"
+    code += "class OwnMLP(qwen3.MLP):\n    pass\nqwen3.MLP = OwnMLP\n"
+    (folder / "own.py").write_text(code)
+    change(folder, model_file="own.py")
+    assert not load(folder, trust_remote_code=True).is_pure
 
 
 def test_missing_weights_are_named(folder):

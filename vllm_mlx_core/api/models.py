@@ -149,8 +149,8 @@ class Generator(Protocol):
     lists by ``merge`` (one row each).
 
     A generator may set ``is_pure = True``: what ``forward`` computes then depends on its arguments and the weights
-    only, and it reads what it fetched from a cache under the mask that the cache made. The engine may then record a
-    decode step once and replay it (``mx.compile``), without calling ``forward``, if the self-test finds that right.
+    only, and it reads what it fetched from a cache under the mask that the cache made. The engine may then capture
+    decode steps: record one and replay it (``mx.compile``), without calling ``forward``, if the self-test agrees.
     """
 
     @property

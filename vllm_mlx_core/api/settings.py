@@ -24,7 +24,7 @@ class EngineSettings:
     self_test: bool = True
     """Compare batched with solo output at load, and serve in the mode that is right."""
     enforce_eager: bool = False
-    """Build every decode step anew instead of replaying recorded ones."""
+    """Build every decode step anew instead of replaying captured ones."""
     cache: str | None = None
     """``NAME[:k=v,…]`` of the cache policy; None leaves it to ``vllm_mlx_choose_cache``."""
     cache_memory_bytes: int | None = None

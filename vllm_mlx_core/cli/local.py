@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_mlx_core.api import (
     Chat,
+    EngineSettings,
     GenerateRequest,
     Output,
     Prompt,
@@ -43,10 +44,13 @@ def load(args: Namespace, host: Host) -> Iterator[LocalModel]:
         tool_parser="none",
         reasoning_parser=options.unless_auto(args.reasoning_parser),
         template_kwargs=args.chat_template_kwargs,
+        engine=EngineSettings(enforce_eager=True),  # one reader is not worth the wait for a compiler
     )
     with report_progress() as progress, explain_load_failures(args.model):
+        from vllm_mlx_core.engine import device
         from vllm_mlx_core.residency.loader import load_model
 
+        device.keep_kernels_private()
         loaded = load_model(args.model, host, settings, options.load_options(args, progress))
     try:
         yield LocalModel(loaded, options.sampling_params(args))

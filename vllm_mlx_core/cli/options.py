@@ -248,12 +248,13 @@ def add_scheduling(parser: ArgumentParser) -> None:
     group.add_argument(
         "--enforce-eager",
         action="store_true",
-        help="build every decode step anew instead of recording it once and replaying it",
+        help="build every decode step anew instead of capturing it once and replaying it",
     )
     group.add_argument(
         "--skip-self-test",
         action="store_true",
-        help="start without comparing batched with single output; models that cannot batch may answer wrongly",
+        help="start without comparing batched with single output; models that cannot batch may answer wrongly, "
+        "and decode steps are not captured",
     )
 
 

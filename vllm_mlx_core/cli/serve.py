@@ -66,8 +66,10 @@ def _load(args: Namespace, host: Host, settings: Settings) -> LoadedModel:
     from .progress import report_progress
 
     with report_progress() as progress, explain_load_failures(args.model):
+        from vllm_mlx_core.engine import device
         from vllm_mlx_core.residency.loader import load_model
 
+        device.keep_kernels_private()
         return load_model(args.model, host, settings, options.load_options(args, progress))
 
 
@@ -78,6 +80,8 @@ def _banner(args: Namespace, settings: Settings, loaded: LoadedModel, app: FastA
 
     limit = settings.engine.cache_memory_bytes
     reason = loaded.ready.mode_reason or ("self-test passed" if settings.engine.self_test else "not tested")
+    if loaded.ready.captured:
+        reason += ", decode steps captured"
     return Banner(
         model=loaded.info,
         weights_bytes=loaded.ready.nbytes,

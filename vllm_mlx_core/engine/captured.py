@@ -1,13 +1,13 @@
-"""Decode steps that are recorded once and replayed: what CUDA graphs are elsewhere, by ``mx.compile``.
+"""Captured decode steps, recorded once and replayed: what CUDA graphs are elsewhere, by ``mx.compile``.
 
 Building the graph of a step in Python takes as long as a small model takes to compute it. The graph of a decode step
 depends on shapes only, if three things hold still: the number of rows, the room in the KV buffers, and everything that
 a model would take from its caches as a Python number. So the buffers are kept at one of a few sizes, a step attends to
 all of that room under a mask, and positions are arrays. mlx-lm's own cache objects stay the state between steps:
-recorded and ordinary steps follow each other freely.
+captured and ordinary steps follow each other freely.
 
-Only layers that are plain KV caches are recorded; any other state takes the ordinary path. That a model may be
-recorded at all is its own word (``Generator``), and the self-test's.
+Only layers that are plain KV caches are captured; any other state takes the ordinary path. That a model may be
+captured at all is its own word (``Generator``), and the self-test's.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ from .states import Layers
 log = logging.getLogger(__name__)
 
 MAX_GRAPHS = 64
-_SMALLEST_STEP = 64
+SMALLEST_ROOM = 64
 
+_Shape = tuple[int, int, bool, mx.Dtype]
+"""Rows, room, whether it is one sequence's own state, type of the tokens."""
 _Graph = Callable[..., tuple[mx.array, mx.array, list[mx.array], list[mx.array]]]
 
 
 class CapturedGenerator:
     """A generator that records and replays the decode steps of another. Same contract; engine thread only."""
 
-    def __init__(self, generator: Generator) -> None:
+    def __init__(self, generator: Generator, *, smallest_room: int = SMALLEST_ROOM) -> None:
         self._generator = generator
-        self._graphs: OrderedDict[tuple[int, int, bool], _Graph] = OrderedDict()
+        self._smallest_room = smallest_room
+        self._graphs: OrderedDict[_Shape, _Graph] = OrderedDict()
         self._num_recorded = 0
         self._gave_up = False
 
@@ -53,7 +56,7 @@ class CapturedGenerator:
 
     @property
     def num_graphs(self) -> int:
-        """Number of recorded steps, one for each shape."""
+        """Number of captured steps, one for each shape."""
         return len(self._graphs)
 
     def make_cache(self) -> list[Any]:
@@ -66,7 +69,7 @@ class CapturedGenerator:
             try:
                 return self._replay(tokens, layers)
             except Exception:  # nothing is changed yet: recording works on stand-ins
-                log.debug("A decode step cannot be recorded", exc_info=True)
+                log.debug("A decode step cannot be captured", exc_info=True)
                 self._give_up()
         return self._generator.forward(tokens, layers)
 
@@ -74,14 +77,14 @@ class CapturedGenerator:
         first = layers[0]
         solo = type(first) is KVCache
         length = first.size()
-        room = room_for(length + 1)
-        graph = self._graph((tokens.shape[0], room, solo))
+        room = max(room_for(length + 1), self._smallest_room)
+        graph = self._graph((tokens.shape[0], room, solo, tokens.dtype))
         index = mx.array([length], dtype=mx.int32)
         offset, padding = (index, None) if solo else (first.offset, first.left_padding)
         keys = [_fit(layer.keys, room) for layer in layers]
         values = [_fit(layer.values, room) for layer in layers]
         logits, offset, keys, values = graph(tokens, index, offset, padding, keys, values)
-        if self._num_recorded > len(self._graphs):  # nothing was replayed: MLX has no compiler here
+        if self._num_recorded > len(self._graphs):  # nothing was replayed: MLX compiles no functions (any more)
             self._give_up()
         # The buffers' old arrays have no other owner now, so that MLX updates them in place.
         for layer, layer_keys, layer_values in zip(layers, keys, values, strict=True):
@@ -96,7 +99,7 @@ class CapturedGenerator:
         self._gave_up = True
         self._graphs.clear()
 
-    def _graph(self, key: tuple[int, int, bool]) -> _Graph:
+    def _graph(self, key: _Shape) -> _Graph:
         """Return the graph for a shape, recorded at its first call. The least recently used one is forgotten."""
         if key not in self._graphs:
             self._graphs[key] = mx.compile(self._step())
@@ -168,7 +171,7 @@ def room_for(length: int) -> int:
 
     So few sizes occur that few graphs are needed, and growing copies little.
     """
-    step = max(_SMALLEST_STEP, (1 << length.bit_length()) >> 4)
+    step = max(SMALLEST_ROOM, (1 << length.bit_length()) >> 4)
     return -(-length // step) * step
 
 

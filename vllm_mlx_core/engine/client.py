@@ -105,6 +105,7 @@ class ModelClient:
             "waiting": step.waiting if step else 0,
             "requests": len(set(self._streams.values())),
             "mode": self._ready.mode,
+            "captured": self._ready.captured,
         }
 
     # -- requests -------------------------------------------------------------------------------------------------

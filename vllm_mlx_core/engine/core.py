@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import mlx.core as mx
 
 from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator, Lease
 
-from . import states
+from . import kernels, states
 from .batch import Batch
 from .captured import CapturedGenerator
 from .messages import Abort, Command, EngineFinish, Logprobs, SequenceUpdate, Shutdown, StepResult, Submit
@@ -164,7 +165,7 @@ class EngineCore:
         for batch in list(self._batches):
             done = [s for s in batch.sequences if s.is_sampled_out]
             for sequence in done:
-                self._remember(sequence, batch)
+                sequence.final_state = self._state_of(sequence, batch)
             self._leave(batch, done)
             if not batch.sequences:
                 continue
@@ -193,8 +194,10 @@ class EngineCore:
                 finished.append(sequence)
             elif self._deliver(sequence, token, logprob):
                 if sequence in launched.batch.sequences:
-                    self._remember(sequence, launched.batch)
+                    sequence.final_state = self._state_of(sequence, launched.batch)
                     finished.append(sequence)
+                if sequence.final_state is not None:
+                    self._insert(sequence, sequence.final_state)
                 self._scheduler.finish(sequence)
         self._leave(launched.batch, finished)
 
@@ -299,19 +302,21 @@ class EngineCore:
         if not states.always_truncates(layers):
             for row, sequence in enumerate(sequences):
                 if sequence.num_computed and not sequence.output:
-                    self._insert(sequence, states.extract(layers, row) if len(sequences) > 1 else layers)
+                    own = states.extract(layers, row) if len(sequences) > 1 else layers
+                    self._insert(sequence, states.PromptState(own, sequence.num_computed).compact())
 
-    def _remember(self, sequence: Sequence, batch: Batch) -> None:
-        """Offer the state of a sequence that ends well to the prefix cache."""
-        if self._cache is not None:
-            self._with_cache(lambda: self._insert(sequence, batch.extract(sequence)))
+    def _state_of(self, sequence: Sequence, batch: Batch) -> states.PromptState | None:
+        """Return a copy of the state of a sequence that is about to leave its batch, if anybody is to keep it."""
+        if self._cache is None:
+            return None
+        return self._with_cache(lambda: states.PromptState(batch.extract(sequence), sequence.num_computed).compact())
 
-    def _insert(self, sequence: Sequence, layers: states.Layers) -> None:
+    def _insert(self, sequence: Sequence, state: states.PromptState) -> None:
+        """Offer a state of a sequence to the prefix cache: one whose numbers are known to be valid."""
         cache = self._cache
-        if cache is None:
-            return
-        tokens = sequence.tokens[: sequence.num_computed]
-        cache.insert(tokens, states.PromptState(layers, len(tokens)).compact(), salt=sequence.submit.salt)
+        if cache is not None:
+            tokens = sequence.tokens[: state.num_tokens]
+            self._with_cache(lambda: cache.insert(tokens, state, salt=sequence.submit.salt))
 
     def _with_cache(self, call: Callable[[], T]) -> T | None:
         """Do what prefix reuse needs: copying a state, calling the policy. If it raises, that is the end of reuse."""
@@ -339,8 +344,13 @@ class EngineCore:
         self._isolate(lost)
 
     def _isolate(self, sequences: list[Sequence]) -> None:
-        """Called while an exception is handled: one sequence alone fails, several are tried again one by one."""
-        alone = len(sequences) == 1
+        """Called while an exception is handled: one sequence alone fails, several are tried again one by one.
+
+        One alone is tried again as well if the machine is to blame and does without what failed.
+        """
+        error = sys.exc_info()[1]
+        is_mended = error is not None and kernels.do_without(error)
+        alone = len(sequences) == 1 and not is_mended
         verdict = "it ends" if alone else "each is tried alone"
         log.exception("A step over %d sequences failed; %s", len(sequences), verdict)
         for sequence in sequences:

@@ -36,9 +36,9 @@ def install() -> bool:
 
 
 def attention(
-    queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
     *,
     scale: float,
     mask: mx.array | str | None = None,
@@ -47,28 +47,38 @@ def attention(
 ) -> mx.array:
     """Return what ``mx.fast.scaled_dot_product_attention`` does, to float32 rounding. Lazy; does not mutate.
 
-    ``queries`` are [rows, heads, length, width]; ``keys`` and ``values`` [rows, kv_heads, positions, width]. Types and
-    masks that language models do not use on a CPU are left to MLX's function.
+    ``q`` is [rows, heads, length, width]; ``k`` and ``v`` are [rows, kv_heads, positions, width]. Small inputs, and
+    what language models do not use on a CPU, are left to MLX's function, and so are its errors.
     """
-    rows, heads, length, _ = queries.shape
-    kv_heads, positions = keys.shape[1:3]
-    usual = (
-        queries.dtype == keys.dtype == values.dtype == mx.float32
-        and (mask is None or mask == "causal" if not isinstance(mask, mx.array) else mask.dtype == mx.bool_)
-        and sinks is None
-        and not options
-    )
-    if not usual or heads % kv_heads or rows * heads * length * positions < MIN_SCORES:
-        return _mlx_attention(queries, keys, values, scale=scale, mask=mask, sinks=sinks, **options)
+    if options or sinks is not None or not _is_usual(q, k, v, mask):
+        return _mlx_attention(q, k, v, scale=scale, mask=mask, sinks=sinks, **options)
+    rows, heads, length, _ = q.shape
+    kv_heads, positions = k.shape[1:3]
     group = heads // kv_heads
-    scores = (queries * (scale * _LOG2_E)).reshape(rows, kv_heads, group * length, -1) @ keys.swapaxes(-1, -2)
+    scores = (q * (scale * _LOG2_E)).reshape(rows, kv_heads, group * length, -1) @ k.swapaxes(-1, -2)
     if isinstance(mask, str):
         mask = mx.arange(positions - length, positions)[:, None] >= mx.arange(positions) if length > 1 else None
     if mask is not None:
         scores = _masked(scores, mask, group, length)
     weights = mx.power(2.0, scores - mx.max(scores, axis=-1, keepdims=True))
-    mixed = (weights @ values) / mx.sum(weights, axis=-1, keepdims=True)
+    mixed = (weights @ v) / mx.sum(weights, axis=-1, keepdims=True)
     return mixed.reshape(rows, heads, length, -1)
+
+
+def _is_usual(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | str | None) -> bool:
+    """Return whether these are float32 tensors and a mask that fit together, and enough of them."""
+    if not q.ndim == k.ndim == v.ndim == 4 or not q.dtype == k.dtype == v.dtype == mx.float32:
+        return False
+    if isinstance(mask, mx.array):
+        if mask.dtype != mx.bool_ or mask.ndim > 4:
+            return False
+    elif mask not in (None, "causal"):
+        return False
+    rows, heads, length, _ = q.shape
+    if k.shape[:3] != v.shape[:3] or k.shape[0] != rows or heads % k.shape[1]:
+        return False
+    num_scores: int = rows * heads * length * k.shape[2]
+    return num_scores >= MIN_SCORES
 
 
 def _masked(scores: mx.array, mask: mx.array, group: int, length: int) -> mx.array:

@@ -72,12 +72,16 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EngineReady(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine says once, when it has loaded. ``nbytes`` is the weights' size, ``mode`` how it serves."""
+    """What an engine says once, when it has loaded.
+
+    ``nbytes`` is the weights' size, ``mode`` how it serves, ``captured`` whether decode steps are replayed.
+    """
 
     vocab_size: int
     nbytes: int
     mode: str
     mode_reason: str
+    captured: bool
 
 
 class SequenceUpdate(msgspec.Struct, frozen=True, array_like=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,14 +17,17 @@ import mlx.core as mx
 
 from vllm_mlx_core.api import Generator, Progress, no_progress
 
-from . import states
-from .captured import CapturedGenerator
+from . import kernels, states
+from .captured import SMALLEST_ROOM, CapturedGenerator
 from .scheduler import PrefillMode
 
 log = logging.getLogger(__name__)
 
 LENGTHS = (7, 19, 3, 12)
 STEPS = 3
+LARGE_ROOM = 1024
+WORTH_CAPTURING = 0.08
+"""Share of a step that Python takes; below it, capturing gains nothing that can be measured."""
 TOP = 8
 TOLERANCE = {mx.float32: 0.01}
 HALF_TOLERANCE = 0.3
@@ -41,7 +45,7 @@ class ServingMode:
     resumable: bool = True
     """A state taken out of a batch goes on right, so it may be cached."""
     captured: bool = False
-    """Decode steps are recorded and replayed."""
+    """Decode steps are captured: recorded once and replayed."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -63,17 +67,23 @@ class _Reference:
 def self_test(generator: Generator, progress: Progress = no_progress, *, may_capture: bool = True) -> ServingMode:
     """Find the serving mode by comparing batch with solo. Engine thread; takes some forty forwards of a few tokens.
 
-    Raises whatever the model raises on a single short prompt: such a model cannot be served.
+    Raises whatever the model raises on a single short prompt: such a model cannot be served. Also raises what
+    ``kernels.is_failure`` knows.
     """
-    progress("self-test", 0.0)
-    references = [_alone(generator, _prompt(length, generator.vocab_size)) for length in LENGTHS]
+    references = []
+    for number, length in enumerate(LENGTHS):
+        progress("self-test", number / 10)
+        references.append(_alone(generator, _prompt(length, generator.vocab_size)))
     mode = _find_mode(generator, references, progress)
-    if not may_capture or not getattr(generator, "is_pure", False):
+    if not (may_capture and getattr(generator, "is_pure", False) and kernels.can_compile()):
         return mode
-    progress("recording a decode step", None)
-    why = _differs("recording a step", lambda: _capture_check(generator, references, batched=mode.batched))
+    if (share := _python_share(generator, references[0])) < WORTH_CAPTURING:
+        log.debug("Decode steps are not captured: Python takes %.0f %% of one", 100 * share)
+        return mode
+    progress("compiling the decode step (slow the first time)", None)
+    why = _differs("capturing a step", lambda: _capture_check(generator, references, batched=mode.batched))
     if why:
-        log.debug("Decode steps are not recorded: %s", why)
+        log.debug("Decode steps are not captured: %s", why)
     return replace(mode, captured=not why)
 
 
@@ -82,7 +92,7 @@ def _find_mode(generator: Generator, references: Sequence[_Reference], progress:
     alone = ServingMode(batched=False, prefill="solo", resumable=not no_resume)
     if not states.can_merge(generator.make_cache()):
         return replace(alone, reason=_both("its cache cannot hold several sequences", no_resume))
-    progress("self-test", 0.3)
+    progress("self-test", 0.4)
     if why := _differs("decoding in a batch", lambda: _decode_check(generator, references)):
         return replace(alone, reason=_both(why, no_resume))
     progress("self-test", 0.5)
@@ -185,17 +195,33 @@ def _prefill_check(generator: Generator, references: Sequence[_Reference], *, ra
     return _follow(generator, batch, references, steps=range(STEPS))
 
 
+def _python_share(generator: Generator, reference: _Reference) -> float:
+    """Return which share of a decode step is spent on describing it: what capturing can save."""
+    layers = _read_alone(generator, reference)
+    described, done = [], []
+    for _ in range(5):
+        start = time.perf_counter()
+        logits = generator.forward(mx.array([[reference.prompt[-1]]], dtype=mx.int32), layers)
+        described.append(time.perf_counter() - start)
+        mx.eval(logits)
+        done.append(time.perf_counter() - start)
+    return min(described) / min(done)
+
+
 def _capture_check(generator: Generator, references: Sequence[_Reference], *, batched: bool) -> float:
-    """Decode with recorded steps, alone and (if the model can) together. Infinite if there is nothing to record."""
-    captured = CapturedGenerator(generator)
-    runs = [references[:1], references] if batched else [references[:1]]
+    """Decode with captured steps, alone and (if the model can) together. Infinite if there is nothing to capture.
+
+    Again in large buffers, which are mostly masked: a model that goes by the length of what it fetched shows there.
+    """
     worst = 0.0
-    for run in runs:
-        layers = [_read_alone(generator, r) for r in run]
-        state = layers[0] if len(run) == 1 else states.merge(layers)
-        worst = max(worst, _follow(captured, state, run, steps=range(STEPS)))
-        if not captured.num_graphs:
-            return math.inf
+    for room, most_rows, steps in ((SMALLEST_ROOM, len(references), STEPS), (LARGE_ROOM, 2, 1)):
+        captured = CapturedGenerator(generator, smallest_room=room)
+        for rows in (1, most_rows) if batched else (1,):
+            layers = [_read_alone(generator, r) for r in references[:rows]]
+            state = layers[0] if rows == 1 else states.merge(layers)
+            worst = max(worst, _follow(captured, state, references[:rows], steps=range(steps)))
+            if not captured.num_graphs:
+                return math.inf
     return worst
 
 
@@ -225,6 +251,8 @@ def _differs(what: str, check: Callable[[], float]) -> str:
     try:
         worst = check()
     except Exception as error:
+        if kernels.is_failure(error):
+            raise
         log.debug("Self-test: %s raised", what, exc_info=True)
         return f"{what} raised {type(error).__name__}"
     return "" if worst <= 1 else f"{what} changes its answers"

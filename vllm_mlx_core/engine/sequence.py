@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm_mlx_core.api import Lease
 
 from .messages import Submit
+
+if TYPE_CHECKING:
+    from .states import PromptState
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ class Sequence:
     """Tokens its state has read, those of enqueued steps included."""
     in_flight: int = 0
     """Tokens that are being sampled but have not been read (0 or 1)."""
+    final_state: PromptState | None = None
+    """Its state when it left its batch with its last token in flight: worth keeping if that token is valid."""
     cached_tokens: int = 0
     lease: Lease | None = None
     isolated: bool = False
@@ -79,6 +84,7 @@ class Sequence:
         """End it and let go of its state. Mutates; safe to call twice."""
         self.stage = Stage.FINISHED
         self.layers = None
+        self.final_state = None
         self.release()
 
     def release(self) -> None:
@@ -94,6 +100,7 @@ class Sequence:
         """Go back to WAITING: the state is lost, the tokens are not. Mutates."""
         self.stage = Stage.WAITING
         self.layers = None
+        self.final_state = None
         self.num_computed = 0
         self.in_flight = 0
         self.restarts += 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_map
+from mlx_lm.models.cache import KVCache
 
 Layers = list[Any]
 
@@ -116,6 +117,7 @@ class PromptState:
             for layer in layers:
                 if layer.trim(drop) != drop:
                     raise ValueError("a layer did not trim as asked")
+            _cut(layers)
         return PromptState(layers, num_tokens)
 
     def compact(self) -> PromptState:
@@ -124,6 +126,7 @@ class PromptState:
         A row taken out of a batch is a view, or still to be computed: either keeps the arrays of the whole batch alive.
         """
         layers = self.layers()
+        _cut(layers)
         for layer in layers:
             for cache in _members(layer):
                 cache.state = tree_map(lambda a: mx.contiguous(a) if isinstance(a, mx.array) else a, cache.state)
@@ -141,6 +144,18 @@ def _truncates(cache: Any) -> bool:
     A chunked one says so even after it has dropped tokens from its front, which going back would need.
     """
     return bool(cache.is_trimmable()) and not getattr(cache, "start_position", 0)
+
+
+def _cut(layers: Layers) -> None:
+    """Let plain KV caches hold what was read and nothing behind it. Mutates.
+
+    What was dropped is no longer masked by anything but a mask, and a weight of zero does not hide a NaN.
+    """
+    for layer in layers:
+        for cache in _members(layer):
+            if type(cache) is KVCache and not cache.empty():
+                cache.keys = cache.keys[..., : cache.offset, :]
+                cache.values = cache.values[..., : cache.offset, :]
 
 
 def _is_windowed(cache: Any) -> bool:

@@ -16,13 +16,23 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from vllm_mlx_core.api import CachePolicy, EngineSettings, ModelFamily, Progress, VllmMlxError, no_progress
+from vllm_mlx_core.api import (
+    CachePolicy,
+    EngineSettings,
+    Generator,
+    ModelError,
+    ModelFamily,
+    Progress,
+    VllmMlxError,
+    no_progress,
+)
 
 from . import device
 from .messages import BROKEN, STOPPED, Command, EngineReady, Shutdown, StepResult
 
 if TYPE_CHECKING:
     from .core import EngineCore
+    from .selftest import ServingMode
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +69,7 @@ class EngineThread:
         self._on_step: Callable[[StepResult], None] = lambda step: None
         self._on_end: Callable[[BaseException | None], None] = lambda error: None
         self._progress = progress
+        self._is_stopping = False
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._ready: Future[EngineReady] = Future()
         self._thread = threading.Thread(target=self._main, name=f"engine {name}", daemon=True)
@@ -79,6 +90,7 @@ class EngineThread:
 
     def stop(self, timeout_s: float | None = None) -> None:
         """End the engine after its current step, fail what still runs, free the model, and wait for that."""
+        self._is_stopping = True
         self._inbox.put(Shutdown())
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -114,14 +126,12 @@ class EngineThread:
         device.prepare()
         from . import cpu_attention
         from .core import EngineCore
-        from .selftest import ServingMode, self_test
+        from .selftest import ServingMode
 
         device.wire_memory()
         cpu_attention.install()
         generator = self._family.load_generator()
-        mode = ServingMode()
-        if self._settings.self_test:
-            mode = self_test(generator, self._progress, may_capture=not self._settings.enforce_eager)
+        mode = self._self_test(generator) if self._settings.self_test else ServingMode()
         if mode.reason:
             log.warning("Serving %s: %s.", mode, mode.reason)
         core = EngineCore(generator, self._settings, mode, self._cache, lambda step: self._on_step(step))
@@ -131,6 +141,7 @@ class EngineThread:
                 nbytes=generator.nbytes,
                 mode=str(mode),
                 mode_reason=mode.reason,
+                captured=mode.captured,
             )
         )
         try:
@@ -139,6 +150,24 @@ class EngineThread:
             core.fail_all(BROKEN)
             raise
         core.fail_all(STOPPED)
+
+    def _self_test(self, generator: Generator) -> ServingMode:
+        from . import kernels
+        from .selftest import self_test
+
+        may_capture = not self._settings.enforce_eager
+        try:
+            return self_test(generator, self._report, may_capture=may_capture)
+        except Exception as error:
+            if not kernels.do_without(error):
+                raise
+            return self_test(generator, self._report, may_capture=may_capture)
+
+    def _report(self, what: str, fraction: float | None = None) -> None:
+        """Tell how far loading is. Raises ModelError if nobody waits for it any more."""
+        if self._is_stopping:
+            raise ModelError("The engine was stopped while it loaded.")
+        self._progress(what, fraction)
 
     def _loop(self, core: EngineCore) -> None:
         """Step while there is work; sleep on the queue while there is none."""

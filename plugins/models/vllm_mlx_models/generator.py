@@ -19,8 +19,6 @@ _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16
 class TextGenerator:
     """An mlx-lm model, in memory, behind the api's interface."""
 
-    is_pure = True
-
     def __init__(self, model: Any) -> None:
         self._model = model
         self._nbytes: int = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
@@ -31,6 +29,11 @@ class TextGenerator:
     def nbytes(self) -> int:
         """Memory held by the weights, in bytes."""
         return self._nbytes
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether decode steps may be captured: mlx-lm's layers are pure, who knows about a checkpoint's own code."""
+        return all(type(module).__module__.startswith(("mlx_lm.", "mlx.")) for module in self._model.modules())
 
     @property
     def vocab_size(self) -> int:
