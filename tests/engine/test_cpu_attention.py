@@ -133,6 +133,13 @@ def test_wrong_shapes_raise_what_mlx_raises(mlx_attention):
     assert len(mlx_attention) == 1
 
 
+@pytest.mark.parametrize("shape", [(4, 9), (5, 8), (3, 5, 9), (3, 1, 5, 9), (1, 2, 4, 5, 9)])
+def test_a_mask_of_a_wrong_shape_raises_what_mlx_raises(shape, mlx_attention):
+    with pytest.raises(ValueError, match="shape"):
+        attention(*tensors(), scale=0.25, mask=mx.ones(shape, dtype=mx.bool_))
+    assert len(mlx_attention) == 1
+
+
 def test_an_unknown_mask_name_raises_what_mlx_raises():
     with pytest.raises(ValueError, match="diagonal"):
         attention(*tensors(), scale=0.25, mask="diagonal")

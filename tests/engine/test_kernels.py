@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,24 +128,3 @@ def test_a_model_is_served_where_kernels_cannot_be_kept(fault, tiny_model, tmp_p
     assert (done.returncode, done.stdout) == (0, healthy.stdout), done.stderr
     assert "cannot compile kernels" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="kernels are files on Linux only")
-def test_kernels_are_kept_in_a_private_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # restores it
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    temporary = tempfile.gettempdir()
-    device.keep_kernels_private()
-    folder = tmp_path / "cache" / "vllm-mlx" / "kernels"
-    assert os.environ["TMPDIR"] == str(folder)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert tempfile.gettempdir() == temporary
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="kernels are files on Linux only")
-def test_without_a_cache_folder_kernels_stay_where_they_are(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    device.keep_kernels_private()
-    assert os.environ["TMPDIR"] == str(tmp_path)

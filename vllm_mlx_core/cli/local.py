@@ -47,10 +47,10 @@ def load(args: Namespace, host: Host) -> Iterator[LocalModel]:
         engine=EngineSettings(enforce_eager=True),  # one reader is not worth the wait for a compiler
     )
     with report_progress() as progress, explain_load_failures(args.model):
-        from vllm_mlx_core.engine import device
+        from vllm_mlx_core.engine import kernel_folder
         from vllm_mlx_core.residency.loader import load_model
 
-        device.keep_kernels_private()
+        kernel_folder.keep_private()
         loaded = load_model(args.model, host, settings, options.load_options(args, progress))
     try:
         yield LocalModel(loaded, options.sampling_params(args))

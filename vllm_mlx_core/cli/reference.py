@@ -28,6 +28,8 @@ _TAIL = """\
 - **`VLLM_MLX_DISABLE_PLUGIN_AUTOLOAD`**: `1` loads, beside the built-in plugins, only those that `--plugin` names.
 - **`VLLM_MLX_DEBUG`**: `1` prints the traceback of an error instead of one line.
 - **`NO_COLOR`**: switches styles off.
+- **`XDG_CACHE_HOME`**: where `vllm-mlx` keeps the demonstration model, converted GGUF files and, on Linux, compiled
+  kernels (default: `~/.cache`).
 - **`XDG_STATE_HOME`**: where `chat` keeps its history, in `vllm-mlx/chat_history` (default: `~/.local/state`).
 
 ## Exit codes

@@ -66,10 +66,10 @@ def _load(args: Namespace, host: Host, settings: Settings) -> LoadedModel:
     from .progress import report_progress
 
     with report_progress() as progress, explain_load_failures(args.model):
-        from vllm_mlx_core.engine import device
+        from vllm_mlx_core.engine import kernel_folder
         from vllm_mlx_core.residency.loader import load_model
 
-        device.keep_kernels_private()
+        kernel_folder.keep_private()
         return load_model(args.model, host, settings, options.load_options(args, progress))
 
 

@@ -312,7 +312,7 @@ class EngineCore:
         return self._with_cache(lambda: states.PromptState(batch.extract(sequence), sequence.num_computed).compact())
 
     def _insert(self, sequence: Sequence, state: states.PromptState) -> None:
-        """Offer a state of a sequence to the prefix cache: one whose numbers are known to be valid."""
+        """Offer a state of a sequence to the prefix cache."""
         cache = self._cache
         if cache is not None:
             tokens = sequence.tokens[: state.num_tokens]
@@ -351,8 +351,9 @@ class EngineCore:
         error = sys.exc_info()[1]
         is_mended = error is not None and kernels.do_without(error)
         alone = len(sequences) == 1 and not is_mended
-        verdict = "it ends" if alone else "each is tried alone"
-        log.exception("A step over %d sequences failed; %s", len(sequences), verdict)
+        if not is_mended:
+            verdict = "it ends" if alone else "each is tried alone"
+            log.exception("A step over %d sequences failed; %s", len(sequences), verdict)
         for sequence in sequences:
             if alone or sequence.restarts >= MAX_RESTARTS:
                 self._fail(sequence, FAILED)

@@ -69,16 +69,23 @@ def _is_usual(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | str | None
     """Return whether these are float32 tensors and a mask that fit together, and enough of them."""
     if not q.ndim == k.ndim == v.ndim == 4 or not q.dtype == k.dtype == v.dtype == mx.float32:
         return False
+    rows, heads, length, width = q.shape
+    _, kv_heads, positions, _ = k.shape
+    if k.shape[:3] != v.shape[:3] or k.shape[0] != rows or k.shape[3] != width or heads % kv_heads:
+        return False
     if isinstance(mask, mx.array):
-        if mask.dtype != mx.bool_ or mask.ndim > 4:
+        if mask.dtype != mx.bool_ or not _broadcasts(mask.shape, (rows, heads, length, positions)):
             return False
     elif mask not in (None, "causal"):
         return False
-    rows, heads, length, _ = q.shape
-    if k.shape[:3] != v.shape[:3] or k.shape[0] != rows or heads % k.shape[1]:
-        return False
-    num_scores: int = rows * heads * length * k.shape[2]
+    num_scores: int = rows * heads * length * positions
     return num_scores >= MIN_SCORES
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Return whether an array of ``shape`` can be read as one of ``target``."""
+    ends = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in ends)
 
 
 def _masked(scores: mx.array, mask: mx.array, group: int, length: int) -> mx.array:

@@ -11,10 +11,8 @@ import glob
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -75,24 +73,6 @@ def has_metal() -> bool:
     import mlx.core as mx
 
     return bool(mx.metal.is_available())
-
-
-def keep_kernels_private() -> None:
-    """Let this process keep the kernels that MLX compiles on a Linux CPU in the user's own cache folder.
-
-    MLX keeps and loads them below TMPDIR, under a path that is the same for everybody: another user's kernels would be
-    in the way there, or be meant to be loaded. For programs that own their process, before MLX computes. Python's own
-    temporary files stay where they are. No-op on macOS, and if the folder cannot be made.
-    """
-    if sys.platform != "linux":
-        return
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-mlx" / "kernels"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tempfile.gettempdir()  # decided now, and remembered
-    except (OSError, RuntimeError):
-        return
-    os.environ["TMPDIR"] = str(folder)
 
 
 def wire_memory() -> None:

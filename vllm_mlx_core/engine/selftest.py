@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from vllm_mlx_core.api import Generator, Progress, no_progress
+from vllm_mlx_core.api import Generator, Progress, VllmMlxError, no_progress
 
 from . import kernels, states
 from .captured import SMALLEST_ROOM, CapturedGenerator
@@ -80,8 +80,7 @@ def self_test(generator: Generator, progress: Progress = no_progress, *, may_cap
     if (share := _python_share(generator, references[0])) < WORTH_CAPTURING:
         log.debug("Decode steps are not captured: Python takes %.0f %% of one", 100 * share)
         return mode
-    progress("compiling the decode step (slow the first time)", None)
-    why = _differs("capturing a step", lambda: _capture_check(generator, references, batched=mode.batched))
+    why = _differs("capturing a step", lambda: _capture_check(generator, references, progress, batched=mode.batched))
     if why:
         log.debug("Decode steps are not captured: %s", why)
     return replace(mode, captured=not why)
@@ -208,7 +207,9 @@ def _python_share(generator: Generator, reference: _Reference) -> float:
     return min(described) / min(done)
 
 
-def _capture_check(generator: Generator, references: Sequence[_Reference], *, batched: bool) -> float:
+def _capture_check(
+    generator: Generator, references: Sequence[_Reference], progress: Progress, *, batched: bool
+) -> float:
     """Decode with captured steps, alone and (if the model can) together. Infinite if there is nothing to capture.
 
     Again in large buffers, which are mostly masked: a model that goes by the length of what it fetched shows there.
@@ -217,6 +218,7 @@ def _capture_check(generator: Generator, references: Sequence[_Reference], *, ba
     for room, most_rows, steps in ((SMALLEST_ROOM, len(references), STEPS), (LARGE_ROOM, 2, 1)):
         captured = CapturedGenerator(generator, smallest_room=room)
         for rows in (1, most_rows) if batched else (1,):
+            progress("compiling the decode step (slow the first time)", None)
             layers = [_read_alone(generator, r) for r in references[:rows]]
             state = layers[0] if rows == 1 else states.merge(layers)
             worst = max(worst, _follow(captured, state, references[:rows], steps=range(steps)))
@@ -251,7 +253,7 @@ def _differs(what: str, check: Callable[[], float]) -> str:
     try:
         worst = check()
     except Exception as error:
-        if kernels.is_failure(error):
+        if isinstance(error, VllmMlxError) or kernels.is_failure(error):
             raise
         log.debug("Self-test: %s raised", what, exc_info=True)
         return f"{what} raised {type(error).__name__}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import queue
 import threading
 import time
@@ -44,11 +45,14 @@ _started: WeakSet[EngineThread] = WeakSet()
 def _stop_all() -> None:
     """End engines that nobody closed: a thread inside MLX when the interpreter goes away aborts the process."""
     engines = list(_started)
-    for engine in engines:
-        engine.stop(timeout_s=0)
-    deadline = time.monotonic() + EXIT_GRACE_S
-    for engine in engines:
-        engine.stop(timeout_s=max(0.0, deadline - time.monotonic()))
+    try:
+        for engine in engines:
+            engine.stop(timeout_s=0)
+        deadline = time.monotonic() + EXIT_GRACE_S
+        for engine in engines:
+            engine.stop(timeout_s=max(0.0, deadline - time.monotonic()))
+    except KeyboardInterrupt:  # somebody insists
+        os._exit(130)
 
 
 class EngineThread:
@@ -159,7 +163,7 @@ class EngineThread:
         try:
             return self_test(generator, self._report, may_capture=may_capture)
         except Exception as error:
-            if not kernels.do_without(error):
+            if self._is_stopping or not kernels.do_without(error):
                 raise
             return self_test(generator, self._report, may_capture=may_capture)
 
