@@ -20,6 +20,7 @@ from vllm_mlx_core.engine.messages import SamplingSpec, StepResult, Submit
 from vllm_mlx_core.engine.selftest import ServingMode, self_test
 
 LINUX_WITH_COMPILER = sys.platform == "linux" and shutil.which("g++") is not None and not device.has_metal()
+needs_compiling = pytest.mark.skipif(not LINUX_WITH_COMPILER and not device.has_metal(), reason="nothing compiles here")
 ASK = """
 import sys
 from vllm_mlx_core import LLM, SamplingParams
@@ -59,7 +60,7 @@ def test_other_errors_are_not_taken_for_failed_kernels():
     assert not kernels.do_without(ValueError("[Compile::eval_cpu]"))
 
 
-@pytest.mark.skipif(not LINUX_WITH_COMPILER and not device.has_metal(), reason="nothing compiles here")
+@needs_compiling
 def test_after_a_failed_kernel_nothing_is_compiled(caplog):
     assert kernels.can_compile()
     assert kernels.do_without(RuntimeError("Could not load C++ shared library x.so: file too short"))
@@ -67,7 +68,7 @@ def test_after_a_failed_kernel_nothing_is_compiled(caplog):
     assert "file too short" in caplog.text
 
 
-@pytest.mark.skipif(not LINUX_WITH_COMPILER and not device.has_metal(), reason="nothing compiles here")
+@needs_compiling
 @pytest.mark.parametrize("after", [0, 12])
 def test_the_self_test_does_not_mistake_a_failed_kernel_for_a_wrong_model(after, generator):
     broken = Breaks(generator("qwen3"), after)
@@ -77,7 +78,7 @@ def test_the_self_test_does_not_mistake_a_failed_kernel_for_a_wrong_model(after,
     assert str(self_test(broken)) == "batched"
 
 
-@pytest.mark.skipif(not LINUX_WITH_COMPILER and not device.has_metal(), reason="nothing compiles here")
+@needs_compiling
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_kernel_that_fails_while_serving_costs_nobody_anything(count, generator):
     plain = generator("qwen3")

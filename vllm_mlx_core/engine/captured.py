@@ -65,7 +65,7 @@ class CapturedGenerator:
 
     def forward(self, tokens: mx.array, layers: Layers) -> mx.array:
         """Read ``tokens`` (int32, [rows, length]) and return logits [rows, length, vocab]. Mutates ``layers``."""
-        if tokens.shape[1] == 1 and not self._gave_up and _can_capture(layers):
+        if tokens.shape[1] == 1 and not self._gave_up and can_capture(layers):
             try:
                 return self._replay(tokens, layers)
             except Exception:  # nothing is changed yet: recording works on stand-ins
@@ -175,7 +175,7 @@ def room_for(length: int) -> int:
     return -(-length // step) * step
 
 
-def _can_capture(layers: Layers) -> bool:
+def can_capture(layers: Layers) -> bool:
     """Return whether every layer is the same kind of plain KV cache, of the same length, and not empty."""
     kind = type(layers[0])
     length = layers[0].size() if kind in (KVCache, BatchKVCache) else 0

@@ -74,7 +74,8 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True):
 class EngineReady(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine says once, when it has loaded.
 
-    ``nbytes`` is the weights' size, ``mode`` how it serves, ``captured`` whether decode steps are replayed.
+    ``nbytes`` is the weights' size, ``mode`` how it serves, ``captured`` whether decode steps are replayed
+    (until a kernel fails).
     """
 
     vocab_size: int

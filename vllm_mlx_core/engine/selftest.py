@@ -18,7 +18,7 @@ import mlx.core as mx
 from vllm_mlx_core.api import Generator, Progress, VllmMlxError, no_progress
 
 from . import kernels, states
-from .captured import SMALLEST_ROOM, CapturedGenerator
+from .captured import SMALLEST_ROOM, CapturedGenerator, can_capture
 from .scheduler import PrefillMode
 
 log = logging.getLogger(__name__)
@@ -75,15 +75,12 @@ def self_test(generator: Generator, progress: Progress = no_progress, *, may_cap
         progress("self-test", number / 10)
         references.append(_alone(generator, _prompt(length, generator.vocab_size)))
     mode = _find_mode(generator, references, progress)
-    if not (may_capture and getattr(generator, "is_pure", False) and kernels.can_compile()):
-        return mode
-    if (share := _python_share(generator, references[0])) < WORTH_CAPTURING:
-        log.debug("Decode steps are not captured: Python takes %.0f %% of one", 100 * share)
-        return mode
-    why = _differs("capturing a step", lambda: _capture_check(generator, references, progress, batched=mode.batched))
-    if why:
-        log.debug("Decode steps are not captured: %s", why)
-    return replace(mode, captured=not why)
+    if may_capture and getattr(generator, "is_pure", False) and kernels.can_compile():
+        why = _why_not_captured(generator, references, progress, batched=mode.batched)
+        if why:
+            log.debug("Decode steps are not captured: %s", why)
+        mode = replace(mode, captured=not why)
+    return mode
 
 
 def _find_mode(generator: Generator, references: Sequence[_Reference], progress: Progress) -> ServingMode:
@@ -194,6 +191,17 @@ def _prefill_check(generator: Generator, references: Sequence[_Reference], *, ra
     return _follow(generator, batch, references, steps=range(STEPS))
 
 
+def _why_not_captured(
+    generator: Generator, references: Sequence[_Reference], progress: Progress, *, batched: bool
+) -> str:
+    """Return why decode steps should not be captured, or nothing if they should. The cheapest reasons come first."""
+    if not can_capture(_read_alone(generator, references[0])):
+        return "its caches are not plain"
+    if (share := _python_share(generator, references[0])) < WORTH_CAPTURING:
+        return f"Python takes {share:.0%} of a step"
+    return _differs("capturing a step", lambda: _capture_check(generator, references, progress, batched=batched))
+
+
 def _python_share(generator: Generator, reference: _Reference) -> float:
     """Return which share of a decode step is spent on describing it: what capturing can save."""
     layers = _read_alone(generator, reference)
@@ -210,7 +218,7 @@ def _python_share(generator: Generator, reference: _Reference) -> float:
 def _capture_check(
     generator: Generator, references: Sequence[_Reference], progress: Progress, *, batched: bool
 ) -> float:
-    """Decode with captured steps, alone and (if the model can) together. Infinite if there is nothing to capture.
+    """Decode with captured steps, alone and (if the model can) together. Infinite if capturing was given up.
 
     Again in large buffers, which are mostly masked: a model that goes by the length of what it fetched shows there.
     """
