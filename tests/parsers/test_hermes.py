@@ -50,7 +50,7 @@ class TestHermesConforms(ToolParserSuite):
         ToolSample(f"{PARIS}\n{render('b', {'x': 42})}", calls=[("get_weather", {"city": "Paris"}), ("b", {"x": 42})]),
         ToolSample(
             f"One\n\n{PARIS}\n\ntwo \n{render('b', {})}\nthree\n",
-            "Onetwothree\n",
+            "One\n\ntwo \nthree\n",
             [("get_weather", {"city": "Paris"}), ("b", {})],
         ),
         ToolSample('<tool_call>{"name":"f","arguments":{"id":42}}</tool_call>', calls=[("f", {"id": 42})]),
@@ -66,7 +66,11 @@ class TestHermesConforms(ToolParserSuite):
             block('{"name": "w", "arguments": {"text": "line1\nline2\t"}}'), calls=[("w", {"text": "line1\nline2\t"})]
         ),
         ToolSample(block(r'{"name": "w", "arguments": {"text": "it\'s", }}'), calls=[("w", {"text": "it's"})]),
-        ToolSample(render("f", {"a": "</tool_call> <tool_call>"}), calls=[("f", {"a": "</tool_call> <tool_call>"})]),
+        ToolSample(
+            render("f", {"a": "</tool_call> <tool_call>"}),
+            calls=[("f", {"a": "</tool_call> <tool_call>"})],
+            literal=True,
+        ),
         ToolSample(render("f", {"s": '"\\{}[]\\"'}), calls=[("f", {"s": '"\\{}[]\\"'})]),
         ToolSample(render("f", {"city": "北京", "e": "🎉"}), calls=[("f", {"city": "北京", "e": "🎉"})]),
         ToolSample(render("f", {"q": "é🎉"}, ascii_only=True), calls=[("f", {"q": "é🎉"})]),
@@ -198,9 +202,9 @@ def test_unicode_stays_literal(run, width):
     assert "北京" in "".join(event.json for event in events if isinstance(event, ToolCallArguments))
 
 
-def test_text_around_calls_is_kept_and_the_white_space_next_to_them_dropped(run, width):
+def test_text_around_calls_is_kept_and_the_white_space_before_them_joins_it(run, width):
     folded = fold(run(parser(), f"  One \n{PARIS}\n\n two\n{PARIS}\n three \n", width))
-    assert folded.content == "  Onetwothree \n"
+    assert folded.content == "  One \ntwo\nthree \n"
     assert len(folded.calls) == 2
 
 
@@ -226,10 +230,9 @@ def test_arguments_before_the_name_wait_for_it():
     assert arguments == ToolCallArguments(0, '{"a": 1}')
 
 
-def test_a_call_cut_off_before_its_name_is_text(run, width):
-    text = 'Hi\n<tool_call>\n{"name": "get_wea'
-    folded = fold(run(parser(), text, width))
-    assert folded.content == text
+def test_a_call_cut_off_before_its_name_leaves_nothing(run, width):
+    folded = fold(run(parser(), 'Hi\n<tool_call>\n{"name": "get_wea', width))
+    assert folded.content == "Hi"
     assert folded.calls == folded.unfinished == []
 
 

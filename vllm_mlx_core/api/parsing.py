@@ -78,6 +78,10 @@ class StreamParser(ABC, Generic[E]):
 
     special_tokens: ClassVar[tuple[str, ...]] = ()
     """Special tokens whose text this parser must see; the detokenizer drops all others."""
+    families: ClassVar[str] = ""
+    """The models that write this format, for the documentation."""
+    sample: ClassVar[str] = ""
+    """A completion in this format, for the documentation and for trying the parser out."""
 
     def __init__(self, context: ParserContext) -> None:
         self.context = context
@@ -99,13 +103,37 @@ class StreamParser(ABC, Generic[E]):
 class ReasoningParser(StreamParser[ReasoningEvent]):
     """Splits a completion into thinking and answer. Runs before the tool parser, which sees the answer only.
 
-    ``start`` and ``end`` are the markers around the thinking; the text pipeline uses them to see whether a rendered
-    prompt left the block open.
+    ``start`` and ``end`` are the markers around the thinking.
     """
 
     start: ClassVar[str] = ""
     end: ClassVar[str] = ""
 
+    def __init__(self, context: ParserContext) -> None:
+        super().__init__(context)
+        self.thinking = context.thinking_open
+        """Whether what comes next belongs to the thinking. A parser keeps it true to what it has read."""
+
+    @classmethod
+    def thinking_in_prompt(cls, prompt: str) -> tuple[bool, bool]:
+        """Return whether a rendered prompt leaves thinking open, and whether it switches it off. Pure.
+
+        Only the end of the prompt counts, because earlier turns may hold thinking, and users may write its markers:
+        open if the prompt ends with ``start``, off if it ends with an empty block. White space between and after the
+        markers is ignored. Override it for a format that says so in another way.
+        """
+        text = prompt.rstrip()
+        if not cls.start:
+            return False, False
+        if text.endswith(cls.start):
+            return True, False
+        return False, bool(cls.end) and text.endswith(cls.end) and text[: -len(cls.end)].rstrip().endswith(cls.start)
+
 
 class ToolParser(StreamParser[ToolEvent]):
     """Splits an answer into text and tool calls."""
+
+    stop_tokens: ClassVar[tuple[str, ...]] = ()
+    """Special tokens that end a completion in this format, beside those the checkpoint names."""
+    surroundings: ClassVar[str] = ""
+    """What becomes of the text around calls, for the documentation."""

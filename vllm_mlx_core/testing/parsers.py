@@ -12,6 +12,7 @@ Every sample is cut in many ways and must give the same events each time. The su
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -145,7 +146,7 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
             text = sample.text[:length]
             whole = self._run(sample, [text])
             assert self._run(sample, _pieces(text, 1)) == whole, f"{text!r} cut into characters"
-            self._check_nothing_lost(text, whole)
+            self._check_truncated(sample, text, whole)
             complete = list(fold(whole).calls)
             assert complete == calls[: len(complete)], f"{text!r} is cut off, but gives {complete}"
 
@@ -236,6 +237,10 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
         if emitted is not None:
             assert _only_dropped(text, emitted, self.markers()), f"{text!r} lost text on the way to {emitted!r}"
 
+    def _check_truncated(self, sample: S, text: str, events: Sequence[Event]) -> None:
+        """Check what ``text``, the beginning of a sample, gave."""
+        self._check_nothing_lost(text, events)
+
     def _fragments(self) -> list[str]:
         """Return what garbage is made of: markers whole and cut, and the words of the samples."""
         fragments = {" ", "\n", '"', "\\", "{", "}"}
@@ -254,6 +259,8 @@ class ToolParserSuite(_ParserSuite[ToolSample], ConformanceSuite):
     samples: ClassVar[Sequence[ToolSample]]
     tools: ClassVar[Sequence[Tool]] = ()
     """Tools that the client declared, for samples that do not say."""
+    bare: ClassVar[bool] = False
+    """The format's calls have no marker of their own, so that one that is cut off is text."""
 
     def context(self, sample: ToolSample | None) -> ParserContext:
         """Return the context for a sample (None: plain text). Override it if the parser needs more, a tokenizer say."""
@@ -270,6 +277,19 @@ class ToolParserSuite(_ParserSuite[ToolSample], ConformanceSuite):
     def emitted_text(self, events: Sequence[Event]) -> str | None:
         """Return the content, if there is nothing else."""
         return fold(events).content if all(isinstance(event, TextDelta) for event in events) else None
+
+    def _check_truncated(self, sample: ToolSample, text: str, events: Sequence[Event]) -> None:
+        """The content so far is there; of a call that was cut off nothing is, but the beginning of its first marker."""
+        if self.bare or sample.literal:
+            begun = [text[:i] for marker in self.markers() for i in _positions(marker, text)]
+            emitted = self.emitted_text(events)
+            assert emitted is None or any(_only_dropped(part, emitted, self.markers()) for part in (text, *begun))
+            return
+        content = fold(events).content
+        common = os.path.commonprefix([content, sample.content])
+        rest = content[len(common) :].lstrip()
+        assert not rest or any(marker.startswith(rest) for marker in self.markers()), f"{text!r} leaks {rest!r}"
+        assert not rest or rest not in self.markers(), f"{text!r} leaks {rest!r}"
 
     def test_the_samples_say_what_the_format_is(self) -> None:
         """There are samples, and some of them hold calls."""
@@ -349,6 +369,10 @@ def _cuts(st: Any, length: int) -> Any:
 def _cut(text: str, cuts: Sequence[int]) -> list[str]:
     bounds = [0, *cuts, len(text)]
     return [text[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def _positions(marker: str, text: str) -> Iterator[int]:
+    return (match.start() for match in re.finditer(re.escape(marker), text))
 
 
 def _only_dropped(text: str, output: str, markers: Sequence[str]) -> bool:

@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 
 from .scan import skip_space
 
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
+PLAIN_STRING = re.compile(r'[^"\\\x00-\x1f]+')
+"""What needs no escape inside a JSON string."""
 _WORD = re.compile(r"[A-Za-z0-9.+-]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LITERALS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
@@ -44,6 +45,11 @@ class JSONScanner:
         self._gap: list[str] = []  # a comma and the space after it, dropped if a bracket closes next
         self._word: list[str] = []
         self._escape = ""
+
+    @property
+    def in_string(self) -> bool:
+        """Whether what comes next stands inside a string that is a value."""
+        return self._state is JSONScanner._string and not self._in_key
 
     def feed(self, text: str, pos: int = 0) -> int:
         """Read on from ``pos`` until the value ends, breaks, or the text ends; return the position reached.
@@ -144,7 +150,7 @@ class JSONScanner:
         return self._close(char, pos) if char == self._closers[-1] else self._break(pos)
 
     def _string(self, text: str, pos: int) -> int:
-        match = _PLAIN.match(text, pos)
+        match = PLAIN_STRING.match(text, pos)
         if match is not None:
             self._out.append(match.group())
             pos = match.end()
@@ -243,6 +249,11 @@ class JSONObjectScanner:
         self._scanner = JSONScanner()
         self._key_json: list[str] = []
         self._key = ""
+
+    @property
+    def in_string(self) -> bool:
+        """Whether what comes next stands inside a string that is, or is part of, a member's value."""
+        return self._state is JSONObjectScanner._read_value and self._scanner.in_string
 
     def value(self, key: str, json: str) -> None:
         """More of the value of the member ``key``: repaired JSON, not empty, cut anywhere. Override it."""

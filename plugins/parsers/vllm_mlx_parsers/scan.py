@@ -39,7 +39,9 @@ class Markers:
         longest_first = sorted(set(markers), key=len, reverse=True)
         self.markers = tuple(longest_first)
         self._search = re.compile("|".join(map(re.escape, longest_first))).search
-        self._first = frozenset(marker[0] for marker in markers)
+        self.first = "".join(sorted({marker[0] for marker in markers}))
+        """The characters that markers begin with."""
+        self._search_first = re.compile(f"[{re.escape(self.first)}]").search
         self._prefixes = frozenset(marker[:length] for marker in markers for length in range(1, len(marker)))
         self._reach = len(longest_first[0]) - 1
 
@@ -53,16 +55,25 @@ class Markers:
 
     def tail(self, text: str, pos: int = 0) -> int:
         """Return where the longest tail begins that is an incomplete marker; ``len(text)`` if there is none."""
-        for start in range(max(pos, len(text) - self._reach), len(text)):
-            if text[start] in self._first and text[start:] in self._prefixes:
+        match = self._search_first(text, max(pos, len(text) - self._reach))
+        while match is not None:
+            start = match.start()
+            if text[start:] in self._prefixes:
                 return start
+            match = self._search_first(text, start + 1)
         return len(text)
 
-    def at(self, text: str, pos: int) -> str | None:
-        """Return the marker that begins exactly at ``pos``, "" if there is none, None if that is not yet certain."""
-        if text[pos:] in self._prefixes:
+    def at(self, text: str, pos: int, *, ended: bool = False) -> str | None:
+        """Return the marker that begins exactly at ``pos``, "" if there is none, None if that is not certain.
+
+        It is not certain while what stands at ``pos`` is only the beginning of a marker, perhaps of a longer one. If
+        the text has ended, the whole marker that stands there counts.
+        """
+        is_beginning = len(text) - pos <= self._reach and text[pos:] in self._prefixes
+        if is_beginning and not ended:
             return None
-        return next((marker for marker in self.markers if text.startswith(marker, pos)), "")
+        marker = next((marker for marker in self.markers if text.startswith(marker, pos)), "")
+        return None if is_beginning and not marker else marker
 
 
 def skip_space(text: str, pos: int = 0) -> int:

@@ -96,8 +96,10 @@ class TaggedReasoningParser(ReasoningParser):
             return len(text)
         if marker == self.end:
             self._state = TaggedReasoningParser._closed_first
+            self.thinking = False
         elif marker or self.context.thinking_open:
             self._state = TaggedReasoningParser._thinking
+            self.thinking = True
         else:
             self._state = TaggedReasoningParser._answer
             self._emit_text("".join(self._space), events)
@@ -110,6 +112,7 @@ class TaggedReasoningParser(ReasoningParser):
         if found.marker:
             self._space.clear()
             self._state = TaggedReasoningParser._closed
+            self.thinking = False
             return found.next
         self._tail = text[found.stop :]
         return len(text)

@@ -1,4 +1,4 @@
-"""Hermes calls, also written by Qwen2.5, Qwen3 (not Coder), Granite 4 and ERNIE 4.5."""
+"""Hermes calls, also written by Qwen2.5, Qwen3 (not Coder) and Granite 4."""
 
 from __future__ import annotations
 
@@ -8,5 +8,7 @@ from .tagged_json import TaggedJSONToolParser
 class HermesToolParser(TaggedJSONToolParser):
     """``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, one block for each call."""
 
+    families = "Hermes 2 and 3, Qwen2.5, Qwen3 (not Coder), Granite 4, and models whose template knows no tools"
+    sample = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
     start = "<tool_call>"
     end = "</tool_call>"

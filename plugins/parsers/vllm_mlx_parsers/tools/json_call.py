@@ -2,84 +2,116 @@
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Sequence
 
-from vllm_mlx_core.api import ToolCallArguments, ToolCallEnd, ToolCallStart, ToolEvent
 from vllm_mlx_parsers.json_scan import JSONObjectScanner, decode_string, repair_object
 
 
-def new_call_id() -> str:
-    """Return a random id in the form that clients expect: ``call_`` and 24 hexadecimal digits."""
-    return f"call_{secrets.token_hex(12)}"
-
-
 class JSONCall(JSONObjectScanner):
-    """Reads one call and makes its events, arguments while they are generated.
+    """Reads one call, and hands its arguments over while they are generated.
 
-    Name and arguments may come in either order, and other members are ignored. ``ToolCallStart`` comes with the name.
-    ``parameters`` is read as ``arguments``; of several, the first counts. Missing, null and empty arguments are
-    ``{}``; arguments that are themselves JSON inside a string are decoded. Anything but an object is broken, and so is
-    an object without a name.
+    Name and arguments may come in either order, and other members are ignored. Of several members that can hold the
+    arguments, the first counts. Missing, null and empty arguments are ``{}``; arguments that are themselves JSON
+    inside a string are decoded. Anything but an object is broken, and so is an object without a name. With
+    ``needs_arguments`` an object without arguments is broken too, and the name is given only once they have begun.
     """
 
-    def __init__(self, index: int) -> None:
+    def __init__(
+        self,
+        *,
+        name_key: str = "name",
+        argument_keys: Sequence[str] = ("arguments", "parameters"),
+        id_key: str | None = None,
+        needs_arguments: bool = False,
+    ) -> None:
         super().__init__()
-        self.started = False
-        self._index = index
-        self._events: list[ToolEvent] = []
-        self._name: list[str] = []
+        self.name: str | None = None
+        """The name, once it is known; to be taken, and set to None, by whoever reads the call."""
+        self.id = ""
+        """The id that the call itself gives, as far as known when ``name`` is set."""
+        self._name_key = name_key
+        self._argument_keys = argument_keys
+        self._id_key = id_key
+        self._needs_arguments = needs_arguments
+        self._named = self._started = False
+        self._word: list[str] = []  # the name or the id, while it is read
+        self._full_name = ""
         self._arguments_key: str | None = None
         self._arguments_done = False
         self._streams = False  # the arguments are an object, to be passed on as it comes
-        self._held: list[str] = []  # arguments that cannot be passed on yet
+        self._held: list[str] = []  # arguments that were not taken yet
 
-    def take(self) -> list[ToolEvent]:
-        """Return the events since the last call. Mutates."""
-        events, self._events = self._events, []
-        return events
+    @property
+    def in_string(self) -> bool:
+        """Whether what comes next stands inside a string of the arguments, and they are passed on as they come."""
+        return self._started and self._streams and not self._arguments_done and super().in_string
+
+    def take(self) -> str:
+        """Return the arguments, JSON text, that became certain since the last call. Mutates."""
+        if not self._held or not self._started or not (self._streams or self._arguments_done):
+            return ""
+        json = "".join(self._held)
+        self._held.clear()
+        return json
 
     def feed(self, text: str, pos: int = 0) -> int:
-        """Read on; once ``done`` is true the last event is ``ToolCallEnd``. Mutates."""
+        """Read on; once ``done`` is true all arguments can be taken. Mutates."""
         pos = super().feed(text, pos)
-        if self.done and not self.broken:
-            self._end()
+        if self.done and not self.broken and not self._started:
+            if not self._named or self._needs_arguments:
+                self.broken, self.done = True, False
+            else:
+                self._start()
+        if self.done and self._arguments_key is None:
+            self._arguments_key, self._arguments_done = self._argument_keys[0], True
+            self._held = ["{}"]
         return pos
 
     def value(self, key: str, json: str) -> None:
-        """Take a piece of the name or of the arguments."""
-        if key == self._arguments_key and not self._arguments_done:
-            self._more_arguments(json)
-        elif key == "name" and not self.started:
-            self._name.append(json)
-        elif key in ("arguments", "parameters") and self._arguments_key is None:
+        """Take a piece of the name, of the id or of the arguments."""
+        if key == self._arguments_key:
+            if not self._arguments_done:
+                self._held.append(json)
+        elif (key == self._name_key and not self._named) or (key == self._id_key and not self.id):
+            self._word.append(json)
+        elif self._arguments_key is None and key in self._argument_keys:
             self._arguments_key = key
             self._streams = json[0] == "{"
-            self._more_arguments(json)
+            self._held.append(json)
+            self._start_if_ready()
 
     def member(self, key: str) -> None:
         """Start the call once its name is complete, and decode arguments that came in a string."""
-        if key == "name" and not self.started:
-            self._start()
+        if key == self._name_key and not self._named:
+            name = self._take_word()
+            self.broken = not name
+            self._full_name = name
+            self._named = True
+            self._start_if_ready()
+        elif key == self._id_key and not self.id:
+            self.id = self._take_word()
         elif key == self._arguments_key and not self._arguments_done:
             self._arguments_done = True
             if not self._streams:
                 self._decode_arguments()
 
-    def _start(self) -> None:
-        name = "".join(self._name)
-        if not name.startswith('"') or name == '""':
-            self.broken = True
-            return
-        self.started = True
-        self._events.append(ToolCallStart(self._index, new_call_id(), decode_string(name)))
-        if self._held and (self._streams or self._arguments_done):
-            self._release()
+    def _take_word(self) -> str:
+        json = "".join(self._word)
+        self._word.clear()
+        return decode_string(json) if json.startswith('"') else ""
 
-    def _more_arguments(self, json: str) -> None:
-        if self.started and self._streams:
-            self._events.append(ToolCallArguments(self._index, json))
-        else:
-            self._held.append(json)
+    def _start_if_ready(self) -> None:
+        if not self._named or self._started or self.broken:
+            return
+        if self._needs_arguments and self._arguments_key is None:
+            return
+        # An id may still follow the name; where there can be one, only the arguments tell that it does not.
+        if self._id_key is None or self.id or self._arguments_key is not None:
+            self._start()
+
+    def _start(self) -> None:
+        self._started = True
+        self.name = self._full_name
 
     def _decode_arguments(self) -> None:
         raw = "".join(self._held)
@@ -93,18 +125,3 @@ class JSONCall(JSONObjectScanner):
             self.broken = True
             return
         self._held = [arguments]
-        if self.started:
-            self._release()
-
-    def _release(self) -> None:
-        self._events.append(ToolCallArguments(self._index, "".join(self._held)))
-        self._held = []
-
-    def _end(self) -> None:
-        if not self.started:
-            self.broken = True
-            self.done = False
-            return
-        if self._arguments_key is None:
-            self._events.append(ToolCallArguments(self._index, "{}"))
-        self._events.append(ToolCallEnd(self._index))

@@ -1,0 +1,218 @@
+"""The base of every tool parser: content with calls in it, and the events both become."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from abc import abstractmethod
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar
+
+from vllm_mlx_core.api import (
+    ParserContext,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolEvent,
+    ToolParser,
+)
+from vllm_mlx_parsers.grammar import GrammarParser, Malformed, Reading, Unfinished
+from vllm_mlx_parsers.json_scan import PLAIN_STRING
+from vllm_mlx_parsers.scan import SPACE, Markers
+
+from .json_call import JSONCall
+
+SURROUNDINGS = "kept, without the calls and without white space between text and call"
+
+_TICKS = re.compile("`+")
+_plain_string = PLAIN_STRING.fullmatch
+
+
+class CallParser(GrammarParser[ToolEvent], ToolParser):
+    """Content in which calls begin with one of ``starts``. Subclass it, set ``starts`` and write ``calls``.
+
+    - Calls are cut out of the content. Between two texts that had calls between them stands the white space that was
+      before the calls, or if there was none, that after them; other white space next to calls is dropped. Text without
+      calls is passed on to the last character.
+    - A start marker is only text where it is not followed by what ``calls`` reads (it raises Malformed), inside a code
+      fence, and directly after a backtick: an answer may talk about the format. The text is then passed on as it was
+      written. If the call's ``ToolCallStart`` was out by then, that call never gets its ``ToolCallEnd``.
+    - A call that the end of the stream cuts off (Unfinished) has no ``ToolCallEnd``; if its name was not known yet, it
+      leaves nothing.
+    - A call counts whether or not the client declared its name: a client can tell the model that there is no such
+      tool, but can do nothing with raw markup. Formats without a marker of their own are stricter: set ``bare``, and
+      they read only declared names, and leave what was cut off as text.
+    """
+
+    starts: ClassVar[tuple[str, ...]]
+    """Markers that begin one call or a list of calls."""
+    ends: ClassVar[tuple[str, ...]] = ()
+    """Markers that close a call or a list of calls. A call that is not complete after one of them is malformed, even
+    if the stream ends there."""
+    bare: ClassVar[bool] = False
+    """Whether ``starts`` are ordinary text, so that what follows is a call only if it names a declared tool."""
+    fences: ClassVar[bool] = True
+    """Whether calls inside Markdown code fences and after a backtick are only text."""
+    surroundings = SURROUNDINGS
+
+    _starts: ClassVar[Markers]
+    _plain_text: ClassVar[Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not hasattr(cls, "starts"):
+            return  # a base of other parsers
+        cls._starts = Markers(*cls.starts, "`") if cls.fences else Markers(*cls.starts)
+        first = re.escape(cls._starts.first)
+        cls._plain_text = re.compile(f"[^{first}]*[^{first}{SPACE}]").fullmatch
+
+    def __init__(self, context: ParserContext) -> None:
+        super().__init__(context)
+        self._num_calls = 0
+        self._open = False  # a call has started and not ended
+        self._settled = False  # the record begins after a call that ended
+        self._wrote = False
+        self._called = False  # a call has started since the last text
+        self._space: list[str] = []  # white space before the calls
+        self._after: list[str] = []  # white space after the last call
+
+    # -- to be written by a format --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def calls(self, marker: str) -> Reading[None]:
+        """Read what follows the start ``marker``: one call or several, and what closes them.
+
+        Uses ``start_call``, ``arguments`` and ``end_call``, or what builds on them. Raises Malformed if this is no
+        call, Unfinished if the stream ends within one.
+        """
+
+    def new_id(self, name: str) -> str:
+        """Return the id of the next call, for formats that write none: ``call_`` and 24 hexadecimal digits."""
+        return f"call_{secrets.token_hex(12)}"
+
+    # -- the grammar ----------------------------------------------------------------------------------------------
+
+    def grammar(self) -> Reading[None]:
+        """Read content and calls in turn."""
+        while marker := (yield from self.content()):
+            self.record(marker)
+            self._settled = False
+            try:
+                yield from self.calls(marker)
+            except Malformed as failure:
+                self._give_up(cut_off=isinstance(failure, Unfinished))
+            self._raw = None
+        if not self._called and self._space:
+            self.events.append(TextDelta("".join(self._space)))
+
+    def content(self) -> Reading[str]:
+        """Pass content on up to a start marker that is not quoted; return it, or "" at the end of the stream."""
+        fence = 0  # how many backticks opened the fence that we are in
+        while True:
+            marker = yield from self._until_marker()
+            if marker == "`":
+                ticks = 1 + len((yield from self.run(_TICKS)))
+                self.write("`" * ticks)
+                if fence and ticks >= fence:
+                    fence = 0
+                    continue
+                fence = fence or (ticks if ticks >= 3 else 0)
+                with suppress(Unfinished):
+                    self.write((yield from self.one_of(self._starts)))  # directly after a backtick: quoted
+            elif not marker:
+                return ""
+            elif fence:
+                self.write(marker)
+            else:
+                return marker
+
+    def _until_marker(self) -> Reading[str]:
+        while True:
+            found = self._starts.find(self.text, self.pos, ended=self.ended)
+            if found.stop > self.pos:
+                self.write(self.text[self.pos : found.stop])
+            self.pos = found.next
+            if found.marker or self.ended:
+                return found.marker
+            if not self._space and not self._called:
+                self.pass_on(self._plain_text, TextDelta)
+            yield
+
+    def _give_up(self, *, cut_off: bool) -> None:
+        raw = self.recorded()
+        if cut_off and not any(end in raw for end in self.ends) and (self._open or self._settled or not self.bare):
+            self._called = True
+            self.pos = len(self.text)
+            return
+        self._open = False
+        self.write(raw)
+
+    # -- what comes out -------------------------------------------------------------------------------------------
+
+    def write(self, text: str) -> None:
+        """Pass ``text`` on as content; white space at its end is held until more comes. Mutates."""
+        if self._called:
+            solid = text.lstrip(SPACE)
+            self._after.append(text[: len(text) - len(solid)])
+            if not solid:
+                return
+            self._space = [("".join(self._space) or "".join(self._after)) if self._wrote else ""]
+            self._after.clear()
+            self._called = False
+            text = solid
+        solid = text.rstrip(SPACE)
+        if solid:
+            self.events.append(TextDelta("".join((*self._space, solid))))
+            self._space.clear()
+            self._wrote = True
+        if len(solid) < len(text):
+            self._space.append(text[len(solid) :])
+
+    def start_call(self, name: str, call_id: str = "") -> None:
+        """Begin a call whose name is known. Raises Malformed without a name, or if it must be declared and is not."""
+        if not name or (self.bare and not self.context.declares(name)):
+            raise Malformed
+        self._called = self._open = True
+        self._after.clear()
+        self.events.append(ToolCallStart(self._num_calls, call_id or self.new_id(name), name))
+        self._num_calls += 1
+
+    def arguments(self, json: str) -> None:
+        """Add ``json``, not empty, to the arguments of the call that is open. Mutates."""
+        self.events.append(ToolCallArguments(self._num_calls - 1, json))
+
+    def end_call(self) -> None:
+        """End the call that is open; its arguments are complete. What follows is recorded afresh. Mutates."""
+        self.events.append(ToolCallEnd(self._num_calls - 1))
+        self._open = False
+        self._settled = True
+        self.record()
+
+    def pass_arguments_on(self, plain: Any) -> None:
+        """Until something else is read, turn chunks for which ``plain`` is true into arguments at once. Mutates."""
+        self.pass_on(plain, partial(ToolCallArguments, self._num_calls - 1))
+
+    # -- calls and arguments in JSON ------------------------------------------------------------------------------
+
+    def json_call(self, call: JSONCall | None = None) -> Reading[None]:
+        """Read one call written as a JSON object. Raises Malformed, Unfinished."""
+        call = JSONCall() if call is None else call
+        while True:
+            self.pos = call.feed(self.text, self.pos)
+            if call.name is not None:
+                name, call.name = call.name, None
+                self.start_call(name, call.id)
+            if json := call.take():
+                self.arguments(json)
+            if call.done:
+                self.end_call()
+                return
+            if call.broken:
+                raise Malformed
+            if self.ended:
+                raise Unfinished
+            if call.in_string:
+                self.pass_arguments_on(_plain_string)
+            yield
