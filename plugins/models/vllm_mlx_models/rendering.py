@@ -10,13 +10,13 @@ system message's text:
 4. the same, with neighbouring messages of one role joined, for templates that insist on alternation;
 5. all system messages in the first user turn.
 
-Calls that a template shows only one at a time are given to it so, see ``single_calls``.
+Before that, the conversation is put into what the template reads: earlier calls and results in a shape that it shows
+(``history``), ids in its style (``call_ids``), reasoning under its name (``past_reasoning``), and the tools described
+in the system message if it says nothing of them itself (``tool_prompt``).
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Any
 
 import msgspec
@@ -24,9 +24,14 @@ import msgspec
 from vllm_mlx_core.api import Chat, InvalidRequest
 
 from .arrangements import arrangements, is_system
+from .call_forms import call_form
+from .call_ids import renaming
+from .history import call_sample, native_shape, probe_tools, shows_tools, written_shape
 from .messages import Message, normalize, plain, tool_dicts
-from .single_calls import one_call_each, shows_single_calls_only
+from .past_reasoning import PastReasoning
 from .template import ChatTemplate, TemplateRefusal
+from .tool_prompt import HERMES_SAMPLE, with_tool_prompt
+from .tool_variables import TemplateWithTools
 
 RESERVED_KWARGS = frozenset(
     {
@@ -49,10 +54,6 @@ RESERVED_KWARGS = frozenset(
 _CUT = "\ue000\ue001cut\ue001\ue000"
 """Marks where a continued message ends; private-use characters that no text holds."""
 
-_NINE_CHARACTER_IDS = re.compile(r"length\s*(?:!=|==)\s*9\b")
-_READS_THINKING = re.compile(r"""message(?:\.thinking\b|\[['"]thinking['"]\])""")
-_TOOL_VARIABLES = ("xml_tools",)
-"""Other names that templates read the tools from, where they do not read ``tools``."""
 _MAX_PROBES = 16
 
 
@@ -60,12 +61,21 @@ class ChatRenderer:
     """Renders conversations through one template. Any thread; does not mutate."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._template = template
+        self._template = TemplateWithTools(template)
         self._keep_developer = template.mentions("'developer'", '"developer"')
-        self._short_ids = bool(_NINE_CHARACTER_IDS.search(template.source))
-        self._thinking = bool(_READS_THINKING.search(template.source))
-        self._tool_variables = ("tools", *(name for name in _TOOL_VARIABLES if template.mentions(name)))
-        self._one_call_each = template.mentions("tool_calls") and shows_single_calls_only(template.render)
+        self._rename_calls = renaming(template)
+        self._reasoning = PastReasoning(template, self._probe)
+        offers_tools = shows_tools(self._probe)
+        native = native_shape(self._probe)
+        self._shape = native or written_shape(self._probe, call_form(template), offers_tools=offers_tools)
+        self._sample: str | None = None
+        """A call to show the model beside the tools; None if the template says all this itself."""
+        if not offers_tools:
+            self._sample = (native and call_sample(self._probe, native)) or HERMES_SAMPLE
+
+    def _probe(self, messages: list[Message]) -> str:
+        """Render messages of a conversation with tools. Raises whatever the template provokes."""
+        return self._template.render(messages, probe_tools(), {"add_generation_prompt": True})
 
     def render(self, chat: Chat) -> str:
         """Return the prompt text. Raises InvalidRequest if the conversation cannot be rendered."""
@@ -100,33 +110,23 @@ class ChatRenderer:
     def _rendered(self, chat: Chat, messages: list[Message]) -> str:
         """Apply the template. It gets copies of everything, because it may append to lists."""
         variables: dict[str, Any] = {
-            "messages": messages,
             "add_generation_prompt": chat.add_generation_prompt and not chat.continue_final_message,
         }
-        tools = tool_dicts(chat.tools)
-        names = self._tool_variables if tools else ("tools",)
-        try:
-            return self._template.render(dict.fromkeys(names, tools) | plain(chat.template_kwargs) | variables)
-        except TemplateRefusal:
-            raise
-        except Exception:
-            if tools is not None:
-                raise
-            # Templates for tool use loop over the tools, be there some or not.
-            return self._template.render({"tools": []} | plain(chat.template_kwargs) | variables)
+        messages = self._reasoning.placed(messages)
+        return self._template.render(messages, tool_dicts(chat.tools), plain(chat.template_kwargs) | variables)
 
     def _messages(self, chat: Chat) -> list[Message]:
         """Return the messages afresh: a template might have changed those of an earlier attempt."""
         messages = normalize(chat.messages, keep_developer=self._keep_developer)
-        if self._short_ids:
-            _shorten_ids(messages)
-        if self._thinking:
-            for message in messages:
-                if "reasoning_content" in message and not (message["content"] and "tool_calls" in message):
-                    message["thinking"] = message["reasoning_content"]
+        if self._rename_calls is not None:
+            self._rename_calls(messages)
         if chat.continue_final_message:
             messages[-1]["content"] += _CUT
-        return one_call_each(messages) if self._one_call_each else messages
+        messages = self._shape(messages)
+        tools = tool_dicts(chat.tools)
+        if tools is not None and self._sample is not None:
+            messages = with_tool_prompt(messages, tools, self._sample)
+        return messages
 
     def _check(self, chat: Chat) -> None:
         for key in sorted(RESERVED_KWARGS & set(chat.template_kwargs)):
@@ -171,18 +171,3 @@ def _cut(text: str, chat: Chat) -> str:
             param="continue_final_message",
         )
     return text[:end]
-
-
-def _shorten_ids(messages: list[Message]) -> None:
-    """Map call ids to nine letters and digits, the same for a call and its answer. Mutates the messages."""
-    for message in messages:
-        if isinstance(message.get("tool_call_id"), str):
-            message["tool_call_id"] = _nine_characters(message["tool_call_id"])
-        for call in message.get("tool_calls", ()):
-            call["id"] = _nine_characters(call.get("id", call["function"]["name"]))
-
-
-def _nine_characters(call_id: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
-        return call_id
-    return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]

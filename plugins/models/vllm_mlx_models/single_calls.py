@@ -1,52 +1,12 @@
 """Parallel tool calls for templates that show one call a message: they refuse more, or silently drop all but the first.
 
-Such a template is recognised by rendering two calls in one message and in two. Then a message with several calls
-becomes one message per call, each followed by its own answer: the same facts, in an order the model knows.
+A message with several calls becomes one message per call, each followed by its own answer: the same facts, in an order
+the model knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from .messages import Arguments, Message
-
-_MARKS = ("probe-first", "probe-second")
-
-
-def shows_single_calls_only(render: Callable[[dict[str, Any]], str]) -> bool:
-    """Return whether ``render``, given a template's variables, shows two calls only in messages of their own."""
-    calls = [
-        {
-            "id": f"probe000{i}",
-            "type": "function",
-            "function": {"name": f"probe{i}", "arguments": Arguments(value=mark)},
-        }
-        for i, mark in enumerate(_MARKS)
-    ]
-    answers: list[Message] = [
-        {"role": "tool", "tool_call_id": call["id"], "name": f"probe{i}", "content": "."}
-        for i, call in enumerate(calls)
-    ]
-    parameters = {"type": "object", "properties": {"value": {"type": "string"}}}
-    tools = [
-        {"type": "function", "function": {"name": f"probe{i}", "description": "", "parameters": parameters}}
-        for i in range(len(_MARKS))
-    ]
-    together: list[Message] = [
-        {"role": "user", "content": "."},
-        {"role": "assistant", "content": "", "tool_calls": calls},
-        *answers,
-    ]
-
-    def shows_both(messages: list[Message]) -> bool:
-        try:
-            text = render({"messages": messages, "tools": tools, "add_generation_prompt": True})
-        except Exception:  # refusing is one of the answers this asks for
-            return False
-        return all(mark in text for mark in _MARKS)
-
-    return not shows_both(together) and shows_both(one_call_each(together))
+from .messages import Message
 
 
 def one_call_each(messages: list[Message]) -> list[Message]:

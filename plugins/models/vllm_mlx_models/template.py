@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -63,8 +63,16 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Unlike jinja2's own filter: no HTML escapes, keys in their order, text as it is."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    """Unlike jinja2's own filter: no HTML escapes, keys in their order, text as it is, the results of ``map`` as lists."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_as_list
+    )
+
+
+def _as_list(value: Any) -> list[Any]:
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON.")
 
 
 def _environment() -> _Environment:
@@ -74,6 +82,7 @@ def _environment() -> _Environment:
     helpers: dict[str, Callable[..., Any]] = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     environment.globals.update(helpers)
     environment.filters["tojson"] = _tojson
+    environment.filters["safe"] = str  # jinja2's would escape the text it is joined with for HTML
     return environment
 
 
@@ -99,6 +108,8 @@ class ChatTemplate:
         self.source = source
         self._template = compile_template(source)
         self._special_tokens = {"bos_token": "", "eos_token": ""} | dict(special_tokens)
+        self.variables = frozenset(meta.find_undeclared_variables(self._template.environment.parse(source)))
+        """Names that the template reads and does not define itself."""
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """Return the text. Raises whatever the template provokes, TemplateRefusal if it refuses on purpose."""

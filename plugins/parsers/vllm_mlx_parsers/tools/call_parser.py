@@ -37,8 +37,9 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
       before the calls, or if there was none, that after them; other white space next to calls is dropped. Text without
       calls is passed on to the last character.
     - A start marker is only text where it is not followed by what ``calls`` reads (it raises Malformed), inside a code
-      fence, and directly after a backtick: an answer may talk about the format. The text is then passed on as it was
-      written. If the call's ``ToolCallStart`` was out by then, that call never gets its ``ToolCallEnd``.
+      fence, and directly after a backtick that opens a code span: an answer may talk about the format. The text is
+      then passed on as it was written. If the call's ``ToolCallStart`` was out by then, it never gets its
+      ``ToolCallEnd``.
     - A call that the end of the stream cuts off (Unfinished) has no ``ToolCallEnd``; if its name was not known yet, it
       leaves nothing.
     - A call counts whether or not the client declared its name: a client can tell the model that there is no such
@@ -54,7 +55,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
     bare: ClassVar[bool] = False
     """Whether ``starts`` are ordinary text, so that what follows is a call only if it names a declared tool."""
     fences: ClassVar[bool] = True
-    """Whether calls inside Markdown code fences and after a backtick are only text."""
+    """Whether calls inside Markdown code fences, and at the beginning of code spans, are only text."""
     surroundings = SURROUNDINGS
 
     _starts: ClassVar[Markers]
@@ -73,6 +74,8 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         self._num_calls = 0
         self._open = False  # a call has started and not ended
         self._settled = False  # the record begins after a call that ended
+        self._fence = 0  # how many backticks opened the code fence that we are in
+        self._span = 0  # how many opened a code span on this line
         self._wrote = False
         self._called = False  # a call has started since the last text
         self._space: list[str] = []  # white space before the calls
@@ -109,21 +112,11 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
 
     def content(self) -> Reading[str]:
         """Pass content on up to a start marker that is not quoted; return it, or "" at the end of the stream."""
-        fence = 0  # how many backticks opened the fence that we are in
         while True:
             marker = yield from self._until_marker()
             if marker == "`":
-                ticks = 1 + len((yield from self.run(_TICKS)))
-                self.write("`" * ticks)
-                if fence and ticks >= fence:
-                    fence = 0
-                    continue
-                fence = fence or (ticks if ticks >= 3 else 0)
-                with suppress(Unfinished):
-                    self.write((yield from self.one_of(self._starts)))  # directly after a backtick: quoted
-            elif not marker:
-                return ""
-            elif fence:
+                yield from self._backticks()
+            elif marker and self._fence:
                 self.write(marker)
             else:
                 return marker
@@ -132,13 +125,31 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         while True:
             found = self._starts.find(self.text, self.pos, ended=self.ended)
             if found.stop > self.pos:
-                self.write(self.text[self.pos : found.stop])
+                text = self.text[self.pos : found.stop]
+                self.write(text)
+                if self._span and "\n" in text:
+                    self._span = 0
             self.pos = found.next
             if found.marker or self.ended:
                 return found.marker
-            if not self._space and not self._called:
+            if not self._space and not self._called and not self._span:
                 self.pass_on(self._plain_text, TextDelta)
             yield
+
+    def _backticks(self) -> Reading[None]:
+        """Read backticks, one of which was read, and a marker that they quote."""
+        ticks = 1 + len((yield from self.run(_TICKS)))
+        self.write("`" * ticks)
+        if self._fence:
+            self._fence = 0 if ticks >= self._fence else self._fence
+        elif ticks >= 3:
+            self._fence, self._span = ticks, 0
+        elif self._span:
+            self._span = 0 if ticks == self._span else self._span
+        else:
+            self._span = ticks
+            with suppress(Unfinished):
+                self.write((yield from self.one_of(self._starts)))
 
     def _give_up(self, *, cut_off: bool) -> None:
         raw = self.recorded()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .tagged import TaggedReasoningParser
 
 
-class ThinkReasoningParser(TaggedReasoningParser):
+class Qwen3ReasoningParser(TaggedReasoningParser):
     """``<think>reasoning</think>answer``."""
 
     start = "<think>"

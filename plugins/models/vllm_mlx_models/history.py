@@ -1,0 +1,174 @@
+"""Earlier calls and their results, shaped so that a template shows them.
+
+Templates read an earlier call in ways of their own: only the first call of a message, only calls without text beside
+them, only where the content is null. Some do not read calls at all, or know no message of the role ``tool``. Which
+shape a template needs is found out once, by rendering a small conversation in each shape until one shows everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import TypeAlias
+
+from .call_forms import CallForm
+from .messages import Arguments, Message
+from .single_calls import one_call_each
+from .tool_variables import ToolDicts
+
+Shape: TypeAlias = Callable[[list[Message]], list[Message]]
+"""Says the same in other messages. Does not mutate."""
+Show: TypeAlias = Callable[[list[Message]], str]
+"""Renders messages of a conversation with tools. May raise anything."""
+
+
+def as_sent(messages: list[Message]) -> list[Message]:
+    """Change nothing."""
+    return messages
+
+
+def text_apart(messages: list[Message]) -> list[Message]:
+    """Put text that stands beside calls into a message of its own, before them."""
+    done: list[Message] = []
+    for message in messages:
+        if "tool_calls" in message and message["content"]:
+            done.append({key: value for key, value in message.items() if key != "tool_calls"})
+            done.append({"role": message["role"], "content": "", "tool_calls": message["tool_calls"]})
+        else:
+            done.append(message)
+    return done
+
+
+def null_beside_calls(messages: list[Message]) -> list[Message]:
+    """Put text apart, and make the content beside calls null."""
+    return [{**m, "content": None} if "tool_calls" in m else m for m in text_apart(messages)]
+
+
+def results_from_user(messages: list[Message]) -> list[Message]:
+    """Make results messages of the user, those that follow one another a single one."""
+    done: list[Message] = []
+    collecting = False
+    for message in messages:
+        if message["role"] != "tool":
+            done.append(message)
+            collecting = False
+            continue
+        text = f"<tool_response>\n{message['content']}\n</tool_response>"
+        if collecting:
+            done[-1] = {"role": "user", "content": f"{done[-1]['content']}\n{text}"}
+        else:
+            done.append({"role": "user", "content": text})
+            collecting = True
+    return done
+
+
+def calls_as_text(form: CallForm) -> Shape:
+    """Return the shape that writes calls into the content."""
+
+    def shape(messages: list[Message]) -> list[Message]:
+        done: list[Message] = []
+        for message in messages:
+            if "tool_calls" in message:
+                text = "\n".join(filter(None, [message["content"], form(message["tool_calls"])]))
+                message = {key: value for key, value in message.items() if key != "tool_calls"} | {"content": text}
+            done.append(message)
+        return done
+
+    return shape
+
+
+def native_shape(show: Show) -> Shape | None:
+    """Return the first shape in which the template shows calls by itself, and all else; None if it never does."""
+    calls_shapes = [as_sent, one_call_each, text_apart, null_beside_calls]
+    calls_shapes += [lambda messages: one_call_each(text_apart(messages))]
+    calls_shapes += [lambda messages: one_call_each(null_beside_calls(messages))]
+    for conversation in (_calls(_TEXT), _calls()):
+        for results, calls in product((as_sent, results_from_user), calls_shapes):
+            if _shows(show, results(calls(conversation))):
+                return _joined(calls, results)
+    return None
+
+
+def written_shape(show: Show, form: CallForm, *, offers_tools: bool) -> Shape:
+    """Return the shape for a template that shows no calls: written in this form.
+
+    Results keep their role only where the template offers tools, and so was made for results, and shows them.
+    """
+    calls = calls_as_text(form)
+    if offers_tools and _shows(show, calls(_calls())):
+        return calls
+    return _joined(calls, results_from_user)
+
+
+def shows_tools(show: Show) -> bool:
+    """Return whether the template tells the model what tools there are; a template that refuses is not doubted."""
+    try:
+        return _NAMES[0] in show([{"role": "user", "content": "."}])
+    except Exception:
+        return True
+
+
+def call_sample(show: Show, shape: Shape) -> str | None:
+    """Return two calls as the template writes them, cut out of a conversation; None if they cannot be found."""
+    names = ("FIRST_FUNCTION", "SECOND_FUNCTION")
+    calls = [_call(name, i, "ARGUMENT_NAME", "ARGUMENT_VALUE") for i, name in enumerate(names)]
+    start: Message = {"role": "user", "content": "."}
+    try:
+        plain = show([start, {"role": "assistant", "content": _TEXT}])
+        with_calls = show(shape([start, {"role": "assistant", "content": "", "tool_calls": calls}]))
+    except Exception:
+        return None
+    before, _, after = plain.partition(_TEXT)
+    if not with_calls.startswith(before) or not all(name in with_calls for name in names):
+        return None
+    return with_calls.removeprefix(before).removesuffix(after).strip() or None
+
+
+def probe_tools() -> ToolDicts:
+    """Return the tools that the conversations of this module use."""
+    parameters = {"type": "object", "properties": {"value": {"type": "string", "description": "."}}}
+    function = {"description": ".", "parameters": parameters}
+    return [{"type": "function", "function": {"name": name, **function}} for name in _NAMES]
+
+
+_NAMES = ("probe_first", "probe_second", "probe_third")
+_VALUES = ("value-first", "value-second", "value-third")
+_RESULTS = ("result-first", "result-second", "result-third")
+_TEXT = "text-beside-the-call"
+
+
+def _call(name: str, i: int, argument: str, value: str) -> Message:
+    function = {"name": name, "arguments": Arguments({argument: value})}
+    return {"id": f"probe000{i}", "type": "function", "function": function}
+
+
+def _calls(text: str = "") -> list[Message]:
+    """Two calls and their results, then another with this text beside it."""
+    calls = [_call(name, i, "value", value) for i, (name, value) in enumerate(zip(_NAMES, _VALUES, strict=True))]
+    results: list[Message] = [
+        {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": result}
+        for call, result in zip(calls, _RESULTS, strict=True)
+    ]
+    return [
+        {"role": "user", "content": "."},
+        {"role": "assistant", "content": "", "tool_calls": calls[:2]},
+        *results[:2],
+        {"role": "assistant", "content": text, "tool_calls": calls[2:]},
+        results[2],
+    ]
+
+
+def _shows(show: Show, messages: list[Message]) -> bool:
+    """Return whether the template shows these calls and results, and the text beside them if there is any."""
+    try:
+        text = show(messages)
+    except Exception:  # refusing is one of the answers this asks for
+        return False
+    marks = [*_VALUES, *_RESULTS]
+    if any(_TEXT in (message["content"] or "") for message in messages):
+        marks.append(_TEXT)
+    return all(mark in text for mark in marks)
+
+
+def _joined(first: Shape, second: Shape) -> Shape:
+    return lambda messages: second(first(messages))
