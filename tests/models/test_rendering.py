@@ -58,6 +58,7 @@ CALLS_AS_TEXT = """\
 {%- for message in messages %}
 {%- for call in message.tool_calls or [] %}
 {{- '```json\\n' + call['function']['arguments'] + '\\n```' }}{{ call.function.arguments }}
+{%- else %}{{ message.content }}
 {%- endfor %}
 {%- endfor %}
 """
@@ -69,11 +70,11 @@ MISTRAL = """\
 {%- if call.id is not defined or call.id | length != 9 %}
 {{- raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}
 {%- endif %}
-{{- '[CALL ' + call.id + ']' }}
+{{- '[CALL ' + call.id + ']' + call.function.arguments }}
 {%- endfor %}
 {%- elif message.role == 'tool' %}
 {%- if message.tool_call_id | length != 9 %}{{ raise_exception('length 9!') }}{% endif %}
-{{- '[RESULT ' + message.tool_call_id + ']' }}
+{{- '[RESULT ' + message.tool_call_id + ']' + message.content }}
 {%- else %}{{- '[' + message.role + ']' + message.content }}
 {%- endif %}
 {%- endfor %}
@@ -184,8 +185,8 @@ def test_a_call_without_arguments_is_rendered(render):
 
 
 def test_a_template_that_takes_arguments_for_text_gets_json(render):
-    text = render(CALLS_AS_TEXT, user(), assistant(None, tool_calls=[call('{"ä": [1, null]}')]))
-    assert text == '```json\n{"ä": [1, null]}\n```{"ä": [1, null]}'
+    text = render(CALLS_AS_TEXT, user("?"), assistant(None, tool_calls=[call('{"ä": [1, null]}')]))
+    assert text == '?```json\n{"ä": [1, null]}\n```{"ä": [1, null]}'
 
 
 def test_null_content_beside_calls_renders_like_empty_content(render):
@@ -211,7 +212,7 @@ def test_a_malformed_call_is_refused_by_place(render, bad):
 
 
 def test_a_tool_message_knows_the_name_of_its_call_and_takes_parts(render):
-    template = "{% for m in messages %}{{ m.role ~ '/' ~ m.name ~ '/' ~ m.content ~ ' ' }}{% endfor %}"
+    template = "{% for m in messages %}{{ m.role ~ '/' ~ m.name ~ '/' ~ m.content ~ m.tool_calls }}{% endfor %}"
     answer = {"role": "tool", "tool_call_id": "7", "content": [{"type": "text", "text": "sunny"}]}
     text = render(template, assistant(None, tool_calls=[call("{}", call_id="7")]), answer)
     assert "tool/get_weather/sunny" in text
@@ -244,9 +245,23 @@ def test_mistral_ids_are_shortened_alike_in_call_and_answer(render):
     assert ids[0] != ids[1]
 
 
+def test_kimi_ids_number_the_calls_of_the_conversation_and_name_their_function(render):
+    template = "<|tool_calls_section_begin|>{{ messages }}"
+    text = render(
+        template,
+        user(),
+        assistant(None, tool_calls=[call("{}"), call("{}", name="f", call_id="functions.f:1")]),
+        {"role": "tool", "tool_call_id": "call_3f2a-long", "content": "1"},
+        {"role": "tool", "tool_call_id": "functions.f:1", "content": "2"},
+        assistant(None, tool_calls=[call("{}", name="g", call_id="")]),
+    )
+    ids = re.findall(r"functions\.\w+:\d+", text)
+    assert ids == ["functions.get_weather:0", "functions.f:1"] * 2 + ["functions.g:2"]
+
+
 def test_ids_reach_other_templates_unchanged(render):
-    template = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }}{% endfor %}{% endfor %}"
-    assert render(template, assistant(None, tool_calls=[call("{}", call_id="functions.f:0")])) == "functions.f:0"
+    text = render("{{ messages }}", assistant(None, tool_calls=[call("{}", call_id="functions.f:0")]))
+    assert "'functions.f:0'" in text
 
 
 ONE_CALL = """\
@@ -380,6 +395,7 @@ NO_USER_AFTER_TOOL = """\
 {{- raise_exception('roles must alternate') }}
 {%- endif %}
 {%- if message.role != 'system' %}{{- '[' ~ message.role ~ ']' ~ message.content }}{% endif %}
+{%- for call in message.tool_calls or [] %}{{ call.function.arguments }}{% endfor %}
 {%- endfor %}
 """
 
@@ -388,22 +404,20 @@ def test_system_messages_that_fit_nowhere_else_lead_the_first_user_turn(render):
     answer = {"role": "tool", "tool_call_id": "1", "content": "sunny"}
     calls = assistant("", tool_calls=[call("{}", call_id="1")])
     text = render(NO_USER_AFTER_TOOL, system("A"), user("B"), calls, answer, system("C"))
-    assert text == "[user]A\n\nC\n\nB[assistant][tool]sunny"
+    assert text == "[user]A\n\nC\n\nB[assistant]{}[tool]sunny"
 
 
 def test_a_refusal_says_what_is_wrong_after_all_rearranging(render):
-    calls = assistant("", tool_calls=[call("{}", call_id="1")])
-    answer = {"role": "tool", "tool_call_id": "1", "content": "sunny"}
     with pytest.raises(InvalidRequest, match=r"refuses messages\[3\]: Conversation roles must alternate"):
-        render(NO_SYSTEM, system("A"), user("B"), calls, answer)
+        render(NO_SYSTEM, system("A"), user("B"), assistant(), {"role": "critic", "content": "dull"}, user("C"))
 
 
 def test_what_cannot_be_rendered_names_the_message(render):
     template = (
-        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{% endfor %}"
+        "{% for m in messages %}{% if m.role == 'critic' %}{{ raise_exception('no critics') }}{% endif %}{% endfor %}"
     )
-    with pytest.raises(InvalidRequest, match=r"refuses messages\[2\]: no tools") as caught:
-        render(template, user(), assistant(), {"role": "tool", "content": "x"}, user())
+    with pytest.raises(InvalidRequest, match=r"refuses messages\[2\]: no critics") as caught:
+        render(template, user(), assistant(), {"role": "critic", "content": "x"}, user())
     assert caught.value.param == "messages[2]"
 
 
@@ -415,10 +429,32 @@ def test_a_template_that_fails_is_a_bad_request_without_paths(render, template):
     assert "Traceback" not in caught.value.message
 
 
-def test_reasoning_reaches_templates_under_either_name(render):
-    template = "{% for message in messages %}{{ message.reasoning_content }}|{{ message.thinking }}{% endfor %}"
-    assert render(template, assistant("A", reasoning_content="R")) == "R|R"
-    assert render(template, assistant("A", reasoning="R")) == "R|R"
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking", "thought"])
+@pytest.mark.parametrize("access", ["message.{}", "message['{}']", "message.get('{}')"])
+@pytest.mark.parametrize("sent", ["reasoning_content", "reasoning"])
+def test_reasoning_reaches_templates_under_the_name_they_read(render, name, access, sent):
+    template = "{% for message in messages %}{{ " + access.format(name) + " }}{% endfor %}"
+    assert render(template, assistant("A", **{sent: "R"})) == "R"
+
+
+def test_a_template_that_reads_several_names_is_given_reasoning_once(render):
+    template = "{% for m in messages %}{{ (m.reasoning_content or '') ~ (m.thinking or '') }}{% endfor %}"
+    assert render(template, assistant("A", reasoning_content="R")) == "R"
+
+
+def test_reasoning_becomes_a_part_where_a_template_wants_parts(render):
+    template = """{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}
+    {%- for part in m.content %}
+    {%- if part['type'] == 'thinking' %}{{ '[THINK]' + part['thinking'] + '[/THINK]' }}{% else %}{{ part['text'] }}
+    {%- endif %}{% endfor %}{% endif %}{% endfor %}"""
+    assert render(template, user("Q"), assistant("A", reasoning_content="R")) == "Q[THINK]R[/THINK]A"
+
+
+def test_text_and_thinking_share_a_place_where_a_call_may_have_only_one(render):
+    template = """{% for m in messages %}{% if m.tool_calls and m.thinking and m.content %}{{ raise_exception('both') }}
+    {%- endif %}{{ m.thinking or m.content }}{{ m.tool_calls }}{% endfor %}"""
+    text = render(template, user(), assistant("Let me see.", reasoning_content="Hm.", tool_calls=[call("{}")]))
+    assert "Hm.\n\nLet me see." in text
 
 
 def test_only_a_list_is_a_list_of_calls(render):

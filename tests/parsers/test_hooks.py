@@ -1,3 +1,5 @@
+"""The hook that chooses parsers, and that what it may choose exists."""
+
 from __future__ import annotations
 
 import json
@@ -9,13 +11,7 @@ import pytest
 from vllm_mlx_core.api import Checkpoint, ParserChoice, ReasoningParser, ToolParser, hookimpl
 from vllm_mlx_core.api import hooks as specs
 from vllm_mlx_parsers import hooks
-
-QWEN3 = """{{- "Return\\n<tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <args>}\\n</tool_call>" }}
-{%- if '</think>' in content %}{%- endif %}{{- '<think>\\n\\n</think>\\n\\n' }}"""
-QWEN25 = """{{- '<tool_call>\\n{"name": "' }}{{- tool_call.name }}"""
-QWEN3_CODER = "<tool_call>\n<function=example>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
-GLM = "<tool_call>{name}\n<arg_key>k</arg_key>\n<arg_value>v</arg_value>\n</tool_call> <think></think>"
-R1_DISTILL = "{% if '</think>' in content %}{% endif %}<｜tool▁calls▁begin｜>"
+from vllm_mlx_parsers.choice import FAMILIES, TAGS
 
 
 @pytest.fixture
@@ -45,54 +41,38 @@ def choose(tmp_path):
     return ask
 
 
-def test_the_model_type_decides_and_is_named(choose):
-    assert choose("qwen3", QWEN3) == ParserChoice("hermes", "think", "model_type qwen3")
-    assert choose("qwen3") == ParserChoice("hermes", "think", "model_type qwen3")
+def test_the_checkpoint_s_config_and_template_decide(choose):
+    assert choose("qwen3") == ParserChoice("hermes", "qwen3", "model_type qwen3")
+    assert choose("", "[TOOL_CALLS]") == ParserChoice("mistral", None, "chat template teaches mistral calls")
+    assert choose() is None
 
 
-def test_an_unknown_model_type_is_chosen_for_by_its_template(choose):
-    reason = "chat template mentions <tool_call> and <think>"
-    assert choose("acme_lm", QWEN3) == ParserChoice("hermes", "think", reason)
-    assert choose("acme_lm", QWEN25) == ParserChoice("hermes", None, "chat template mentions <tool_call>")
-
-
-def test_table_and_template_complete_each_other(choose):
-    choice = choose("qwen2", QWEN25 + "<think>")
-    assert choice == ParserChoice("hermes", "think", "model_type qwen2, chat template mentions <think>")
-
-
-def test_a_model_of_the_table_whose_template_never_thinks_gets_no_reasoning_parser(choose):
-    assert choose("qwen3_moe", QWEN25) == ParserChoice("hermes", None, "model_type qwen3_moe")
-
-
-@pytest.mark.parametrize("model_type", ["qwen3_moe", "qwen3_next", ""])
-def test_the_call_format_of_qwen3_coder_is_not_taken_for_hermes(choose, model_type):
-    assert choose(model_type, QWEN3_CODER) is None
-
-
-def test_reasoning_is_recognised_beside_another_family_s_calls(choose):
-    assert choose("glm4_moe", GLM) == ParserChoice(None, "think", "chat template mentions <think>")
-    assert choose("qwen2", R1_DISTILL) == ParserChoice(None, "think", "chat template mentions </think>")
-
-
-@pytest.mark.parametrize(
-    "template", ["", "{{ messages }}", "[TOOL_CALLS]", "<tool_call> without a format", '{"name": "x"}', "<seed:think>"]
-)
-def test_a_template_that_says_nothing_gets_no_parser(choose, template):
-    assert choose("llama", template) is None
+def test_a_template_for_tools_has_its_say(choose, tmp_path):
+    folder = tmp_path / "additional_chat_templates"
+    folder.mkdir()
+    (folder / "tool_use.jinja").write_text("[TOOL_CALLS]")
+    choice = choose("", "{{ messages }}")
+    assert choice == ParserChoice("mistral", None, "chat template teaches mistral calls")
 
 
 def test_other_plugins_are_asked_first(choose):
-    assert choose("qwen3", QWEN3, family="acme") == ParserChoice("acme", None, "acme")
+    assert choose("qwen3", family="acme") == ParserChoice("acme", None, "acme")
 
 
 @pytest.mark.parametrize(
     ("group", "names", "base"),
-    [("vllm_mlx.tool_parsers", {"hermes"}, ToolParser), ("vllm_mlx.reasoning_parsers", {"think"}, ReasoningParser)],
+    [
+        ("vllm_mlx.tool_parsers", {"auto", *(family.tool for family in FAMILIES)}, ToolParser),
+        (
+            "vllm_mlx.reasoning_parsers",
+            {*TAGS, *(family.reasoning for family in FAMILIES if family.reasoning is not None)},
+            ReasoningParser,
+        ),
+    ],
 )
-def test_the_names_that_are_chosen_are_registered(group, names, base):
+def test_every_name_that_may_be_chosen_is_registered(group, names, base):
     registered = {
         point.name: point for point in entry_points(group=group) if point.value.startswith("vllm_mlx_parsers.")
     }
-    assert names <= registered.keys()
-    assert all(issubclass(point.load(), base) for point in registered.values())
+    assert names - registered.keys() == set()
+    assert all(issubclass(registered[name].load(), base) for name in names)

@@ -82,10 +82,11 @@ def native_shape(show: Show) -> Shape | None:
     calls_shapes = [as_sent, one_call_each, text_apart, null_beside_calls]
     calls_shapes += [lambda messages: one_call_each(text_apart(messages))]
     calls_shapes += [lambda messages: one_call_each(null_beside_calls(messages))]
-    for conversation in (_calls(_TEXT), _calls()):
+    for text in (_TEXT, ""):
         for results, calls in product((as_sent, results_from_user), calls_shapes):
-            if _shows(show, results(calls(conversation))):
-                return _joined(calls, results)
+            shape = _joined(calls, results)
+            if _shows(show, shape(_loop(text)), text) and _shows(show, shape([*_loop(text), *_AFTER])):
+                return shape
     return None
 
 
@@ -95,7 +96,7 @@ def written_shape(show: Show, form: CallForm, *, offers_tools: bool) -> Shape:
     Results keep their role only where the template offers tools, and so was made for results, and shows them.
     """
     calls = calls_as_text(form)
-    if offers_tools and _shows(show, calls(_calls())):
+    if offers_tools and _shows(show, calls(_loop())):
         return calls
     return _joined(calls, results_from_user)
 
@@ -135,6 +136,7 @@ _NAMES = ("probe_first", "probe_second", "probe_third")
 _VALUES = ("value-first", "value-second", "value-third")
 _RESULTS = ("result-first", "result-second", "result-third")
 _TEXT = "text-beside-the-call"
+_AFTER: tuple[Message, ...] = ({"role": "assistant", "content": "."}, {"role": "user", "content": "."})
 
 
 def _call(name: str, i: int, argument: str, value: str) -> Message:
@@ -142,8 +144,8 @@ def _call(name: str, i: int, argument: str, value: str) -> Message:
     return {"id": f"probe000{i}", "type": "function", "function": function}
 
 
-def _calls(text: str = "") -> list[Message]:
-    """Two calls and their results, then another with this text beside it."""
+def _loop(text: str = "") -> list[Message]:
+    """A question, two calls and their results, then another call with this text beside it."""
     calls = [_call(name, i, "value", value) for i, (name, value) in enumerate(zip(_NAMES, _VALUES, strict=True))]
     results: list[Message] = [
         {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": result}
@@ -158,16 +160,13 @@ def _calls(text: str = "") -> list[Message]:
     ]
 
 
-def _shows(show: Show, messages: list[Message]) -> bool:
-    """Return whether the template shows these calls and results, and the text beside them if there is any."""
+def _shows(show: Show, messages: list[Message], text: str = "") -> bool:
+    """Return whether the template shows all calls and results, and this text."""
     try:
-        text = show(messages)
+        shown = show(messages)
     except Exception:  # refusing is one of the answers this asks for
         return False
-    marks = [*_VALUES, *_RESULTS]
-    if any(_TEXT in (message["content"] or "") for message in messages):
-        marks.append(_TEXT)
-    return all(mark in text for mark in marks)
+    return all(mark in shown for mark in (*_VALUES, *_RESULTS, text))
 
 
 def _joined(first: Shape, second: Shape) -> Shape:

@@ -13,7 +13,9 @@ from typing import Any
 from .messages import Arguments, Message
 from .template import ChatTemplate
 
-_READS = re.compile(r"""(?:\.|\[\s*['"]|\bget\(\s*['"])(reasoning_content|reasoning|thinking|thought)\b(?!\()""")
+_NAMES = ("reasoning_content", "reasoning", "thinking", "thought")
+"""The keys templates read reasoning from. Only one is filled: a template that reads several might print it twice."""
+_READS = re.compile(rf"""(?:\.|\[\s*['"]|\bget\(\s*['"])({"|".join(_NAMES)})\b(?!\()""")
 _READS_PARTS = re.compile(r"""==\s*['"]thinking['"]""")
 
 
@@ -21,11 +23,10 @@ class PastReasoning:
     """Puts reasoning where one template looks for it. Any thread; does not mutate."""
 
     def __init__(self, template: ChatTemplate, show: Callable[[list[Message]], str]) -> None:
-        names = set(_READS.findall(template.source))
-        known = "reasoning_content" in names
-        self._names = () if known else tuple(sorted(names))
-        self._as_part = not known and bool(_READS_PARTS.search(template.source))
-        self._either = "thinking" in self._names and _refuses_text_beside_thinking(show)
+        read = set(_READS.findall(template.source))
+        self._name = next((name for name in _NAMES if name in read), _NAMES[0])
+        self._as_part = self._name != _NAMES[0] and bool(_READS_PARTS.search(template.source))
+        self._either = self._name == "thinking" and _refuses_text_beside_thinking(show)
 
     def placed(self, messages: list[Message]) -> list[Message]:
         """Return the messages with their reasoning in place."""
@@ -40,7 +41,7 @@ class PastReasoning:
             return {**message, "content": parts}
         if self._either and content and "tool_calls" in message:
             reasoning, content = f"{reasoning}\n\n{content}", ""
-        return {**message, "content": content, **dict.fromkeys(self._names, reasoning)}
+        return {**message, "content": content, self._name: reasoning}
 
 
 def _refuses_text_beside_thinking(show: Callable[[list[Message]], str]) -> bool:

@@ -63,7 +63,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Unlike jinja2's own filter: no HTML escapes, keys in their order, text as it is, the results of ``map`` as lists."""
+    """Unlike jinja2's own filter: no HTML escapes, keys in their order, text as it is, what ``map`` gives as a list."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_as_list
     )
@@ -101,6 +101,11 @@ def compile_template(source: str) -> Template:
         ) from error
 
 
+@lru_cache(maxsize=32)
+def _variables(source: str) -> frozenset[str]:
+    return frozenset(meta.find_undeclared_variables(_environment().parse(source)))
+
+
 class ChatTemplate:
     """A compiled template with the special tokens it may print. Does not mutate; any thread."""
 
@@ -108,7 +113,7 @@ class ChatTemplate:
         self.source = source
         self._template = compile_template(source)
         self._special_tokens = {"bos_token": "", "eos_token": ""} | dict(special_tokens)
-        self.variables = frozenset(meta.find_undeclared_variables(self._template.environment.parse(source)))
+        self.variables = _variables(source)
         """Names that the template reads and does not define itself."""
 
     def render(self, variables: Mapping[str, Any]) -> str:

@@ -7,20 +7,19 @@ import json
 from .messages import Message
 from .tool_variables import ToolDicts
 
-HERMES_SAMPLE = '<tool_call>\n{"name": "FUNCTION_NAME", "arguments": {"ARGUMENT_NAME": "ARGUMENT_VALUE"}}\n</tool_call>'
+HERMES_SAMPLE = '<tool_call>\n{"name": <function name>, "arguments": <arguments as a JSON object>}\n</tool_call>'
 
 
 def with_tool_prompt(messages: list[Message], tools: ToolDicts, sample: str) -> list[Message]:
     """Return the messages with the tools and a sample call described in the first system message. Does not mutate."""
     listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     text = (
-        "# Functions\n\n"
-        "You can call these functions, each described by a JSON object:\n"
-        f"{listed}\n\n"
-        "When one of them helps, call it by writing its name and its arguments like this, and nothing after it:\n"
+        "# Tools\n\n"
+        "You can call the functions that are described here in JSON:\n"
+        f"<tools>\n{listed}\n</tools>\n\n"
+        "When a function helps to answer, reply only with its name and arguments, in this form, once for each call:\n"
         f"{sample}\n"
-        "For several calls, write one after the other. The results follow in the next message. When no function helps, "
-        "answer as usual."
+        "The results follow in the next message. When no function helps, answer as usual."
     )
     if messages[0]["role"] in ("system", "developer"):
         first, *others = messages

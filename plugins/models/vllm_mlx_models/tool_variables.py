@@ -13,7 +13,7 @@ from .template import ChatTemplate, TemplateRefusal
 
 _OTHER_NAMES = ("xml_tools", "available_tools", "functions")
 """What templates call the tools that do not call them ``tools``."""
-_TOOLS_OF_MESSAGE = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
+_TOOLS_OF_MESSAGE = re.compile(r"""\w(?:\.tools\b|\[['"]tools['"]\])""")
 
 ToolDicts = Sequence[Mapping[str, Any]]
 
@@ -37,13 +37,13 @@ class TemplateWithTools:
         if "tools" in template.variables:
             names = [name for name in names if name == "xml_tools"]  # the others are its own names for ``tools``
         self._names = ("tools", *names)
-        self._in_message = bool(_TOOLS_OF_MESSAGE.search(template.source))
+        self._in_message = "tools" not in template.variables and bool(_TOOLS_OF_MESSAGE.search(template.source))
 
     def render(self, messages: list[Message], tools: ToolDicts | None, variables: Mapping[str, Any]) -> str:
         """Return the text. Raises whatever the template provokes.
 
-        A template that fails is tried again with what it may have missed: a list of tools, be it empty, or a
-        description of every parameter.
+        A template that fails is tried again with what it may have missed: a list of tools, be it empty, or
+        what a schema may leave out.
         """
         if self._in_message and tools:
             messages = _with_tools_in_system_message(messages, tools)
@@ -52,7 +52,7 @@ class TemplateWithTools:
         except TemplateRefusal:
             raise
         except Exception:
-            return self._render(messages, [_described(tool) for tool in tools or ()], variables)
+            return self._render(messages, [_completed(tool) for tool in tools or ()], variables)
 
     def _render(self, messages: list[Message], tools: ToolDicts | None, variables: Mapping[str, Any]) -> str:
         given = None if tools is None else ToolList(tools)
@@ -69,15 +69,15 @@ def _with_tools_in_system_message(messages: list[Message], tools: ToolDicts) -> 
     return [{"role": "system", "content": "", "tools": listed}, *messages]
 
 
-def _described(value: Any) -> Any:
-    """Return a tool in which all that has a type has a description too."""
+def _completed(value: Any) -> Any:
+    """Return a copy of a tool in which every parameter has a description, and every object says what else it holds."""
     if isinstance(value, Mapping):
-        copy = {key: _described(item) for key, item in value.items()}
+        copy = {key: _completed(item) for key, item in value.items()}
         properties = copy.get("properties")
         for schema in properties.values() if isinstance(properties, dict) else ():
             if isinstance(schema, dict):
                 schema.setdefault("description", "")
+                if schema.get("type") == "object" and not isinstance(schema.get("additionalProperties"), dict):
+                    schema["additionalProperties"] = {}
         return copy
-    if isinstance(value, list):
-        return [_described(item) for item in value]
-    return value
+    return [_completed(item) for item in value] if isinstance(value, list) else value

@@ -2,11 +2,12 @@
 
 What a chat template teaches decides over the model type, because fine-tunes keep the type and change the template:
 
-1. calls: the family of the model type, if the template shows its mark; else the first family of the table whose mark
-   it shows. A template that offers tools in another form gets ``auto``, one that knows nothing of tools ``hermes``,
+1. calls: the first family of the table whose mark the template shows, or the model type's family if it has the same
+   mark. A template that offers tools in another form gets ``auto``, one that knows nothing of tools ``hermes``,
    because tools are then described to the model in that form;
-2. reasoning: that of the family, if the template shows one of its tags; else the first kind whose tags it shows. A
-   template that shows none gets no reasoning parser, so all its model writes is content;
+2. reasoning: that of the family found, else of the model type's family, if the template shows one of its tags; else
+   the first kind whose tags it shows. A template that shows none gets no reasoning parser, so all its model writes is
+   content;
 3. without a template the model type decides alone.
 """
 
@@ -29,9 +30,15 @@ class Family(NamedTuple):
     model_types: str = ""
 
 
+def _all(*marks: str) -> str:
+    """Return a pattern for templates that hold all of these, in any order. Its time grows no faster than the text."""
+    return r"\A" + "".join(rf"(?=[\s\S]*?(?:{mark}))" for mark in marks)
+
+
 _JSON_IN_TAGS = r"""<tool_call>[\s\S]{0,400}?\{\s*\\?["']name\\?["']\s*:"""
-_XML_PARAMETERS = r"<function=[\s\S]*?<parameter="
-_ARG_KEYS = r"<tool_call>[\s\S]*?<arg_key>"
+_LIST_IN_TAGS = r"<tool_calls>\s*\["
+_XML_PARAMETERS = _all("<function=", "<parameter=")
+_ARG_KEYS = _all("<tool_call>", "<arg_key>")
 
 FAMILIES = (
     # Markers that nothing else holds come first, then those that several families share.
@@ -40,7 +47,7 @@ FAMILIES = (
     Family("functiongemma", r"<start_function_call>"),
     Family("deepseek_v32", r"｜DSML｜", "deepseek_v4", "deepseek_v32 deepseek_v4 deepseek_v41"),
     Family("deepseek_v3", r"<｜tool▁sep｜>[\s\S]{0,300}?```json", "deepseek_r1", "deepseek_v2 deepseek_v3"),
-    Family("deepseek_v31", r"<｜tool▁sep｜>", "deepseek_r1"),
+    Family("deepseek_v31", r"<｜tool▁sep｜>", "deepseek_v4"),
     Family("kimi_k2", r"<\|tool_calls_section_begin\|>", "kimi_k2", "kimi_k2 kimi_k25 kimi_linear kimi_vl"),
     Family("kimi_k3", r"<\|open\|>", "kimi_k3", "kimi_k3"),
     Family("minimax_m3", r"\]<\]minimax\[>\[", "minimax_m3", "minimax_m3 minimax_m3_vl"),
@@ -53,25 +60,30 @@ FAMILIES = (
     Family("functionary", r">>>\$\{recipient\}|>>>all|start_tag => `<function`"),
     Family("mistral", r"\[TOOL_CALLS\]", "mistral", "mistral ministral ministral3 mistral3 mistral4 mixtral pixtral"),
     Family("phi4_mini", r"functools|<\|/tool\|>", "deepseek_r1", "phi3 phi4mm phi4_multimodal phimoe"),
-    Family("granite", r"<\|tool_call\|>|<function_call>", "granite", "granite granitemoe granitemoeshared gpt_bigcode"),
+    Family("granite", r"<\|tool_call\|>|<function_call>", "granite", "granite granitemoe granitemoeshared"),
     Family("pythonic", r"<\|tool_call_start\|>|<\|tool_list_start\|>", "qwen3", "lfm2 lfm2_moe lfm2_vl lfm2-vl"),
     Family("pythonic", r"List of tools: \[", "qwen3"),
     Family("pythonic", r"<function_calls>", "qwen3", "olmo3 olmo_hybrid"),
     Family("pythonic", r"func_name1\(params_name1", None, "llama4 llama4_text"),
     Family("xlam", r"single JSON array"),
     Family("llama3_json", r'\{"name": function name, "parameters":|<\|python_tag\|>', None, "llama mllama"),
-    Family("step3p5", rf"{_XML_PARAMETERS}[\s\S]*?<\|im_start\|>tool_response", "step3p5", "step3p5"),
+    Family("step3p5", _all("<parameter=", r"<\|im_start\|>tool_response"), "step3p5", "step3p5"),
     Family("qwen3_coder", _XML_PARAMETERS, "qwen3", "qwen3_5 qwen3_5_moe mimo_v2_flash"),
     Family("nemotron", _XML_PARAMETERS, "nemotron", "nemotron_h"),
-    Family("poolside_v1", rf"</assistant>[\s\S]*?{_ARG_KEYS}|{_ARG_KEYS}[\s\S]*?</assistant>", "poolside_v1", "laguna"),
-    Family("glm47", _ARG_KEYS + r".*</arg_key><arg_value>", "glm4", "glm4_moe_lite glm_moe_dsa glm5 spark2_5"),
+    Family("poolside_v1", _all("<arg_key>", "</assistant>"), "poolside_v1", "laguna"),
+    Family("glm47", _all("<tool_call>", "</arg_key><arg_value>"), "glm4", "glm4_moe_lite glm_moe_dsa glm5 spark2_5"),
     Family("glm45", _ARG_KEYS, "glm4", "glm4 glm4_moe glm4v glm4v_moe"),
-    Family("hunyuan", r"<tool_calls>[\s\S]*?<answer>", "hunyuan", "hunyuan hunyuan_v1_dense hunyuan_v1_moe"),
-    Family("jamba", r"<tool_calls>\s*\[", None, "jamba"),
-    Family("ernie45", rf"{_JSON_IN_TAGS}[\s\S]*?<response>", "ernie45", "ernie4_5 ernie4_5_moe ernie4_5_moe_vl"),
-    Family("hermes", _JSON_IN_TAGS, "qwen3", "qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen2_5_omni qwen3 qwen3_moe"),
-    Family("hermes", _JSON_IN_TAGS, "qwen3", "qwen3_next qwen3_vl qwen3_vl_moe qwen3_omni_moe smollm3 mimo afmoe"),
-    Family("hermes", _JSON_IN_TAGS, "qwen3", "bailing_moe bailing_hybrid bailing_moe_linear exaone4 granitemoehybrid"),
+    Family("hunyuan", _all("<tool_calls>", "<answer>"), "hunyuan"),
+    Family("jamba", _LIST_IN_TAGS, None, "jamba"),
+    Family("hunyuan", _LIST_IN_TAGS, "hunyuan", "hunyuan hunyuan_v1_dense hunyuan_v1_moe"),
+    Family("ernie45", _all(_JSON_IN_TAGS, "<response>"), "ernie45", "ernie4_5 ernie4_5_moe ernie4_5_moe_vl"),
+    Family(
+        "hermes",
+        _JSON_IN_TAGS,
+        "qwen3",
+        "qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen2_5_omni qwen3 qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe "
+        "qwen3_omni_moe smollm3 mimo afmoe exaone4 bailing_moe bailing_hybrid bailing_moe_linear granitemoehybrid",
+    ),
 )
 
 THINK_TAGS = ("<think>", "</think>")
@@ -85,11 +97,12 @@ TAGS: Mapping[str, tuple[str, ...]] = {
     "minimax_m3": ("<mm:think>",),
     "kimi_k3": ("<|open|>",),
     "qwen3": THINK_TAGS,
+    "deepseek_r1": ("<think>",),  # this one takes text for thinking unless told otherwise, so a prompt must open it
 }
 """Kinds of reasoning and their tags; every other kind has the tags of ``qwen3``."""
 
 _BY_TYPE = {model_type: family for family in FAMILIES for model_type in family.model_types.split()}
-_CODE = re.compile(r"\{[{%](?P<code>.*?)[%}]\}", re.DOTALL)
+_OPENING = re.compile(r"\{[{%]")
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _TOOLS = re.compile(r"\b(?:tools|functions|xml_tools|available_tools)\b")
 _CLASS_SUFFIX = re.compile(r"(?:For\w+|LMHeadModel|Model)$")
@@ -117,7 +130,7 @@ def choose(config: Mapping[str, Any], template: str) -> ParserChoice | None:
         reasons.append("chat template has tools in a form of its own")
 
     reasoning: str | None = None
-    for family in (by_type, taught):
+    for family in (taught, by_type):
         kind = family.reasoning if family is not None else None
         if kind is not None and reasoning is None and reading.tag(kind):
             reasoning = kind
@@ -136,10 +149,11 @@ class _Template:
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def family(self, preferred: Family | None) -> Family | None:
-        """Return the preferred family if this template shows its mark, else the first one whose mark it shows."""
-        families = FAMILIES if preferred is None else (preferred, *FAMILIES)
-        return next((family for family in families if re.search(family.mark, self._source)), None)
+    def family(self, by_type: Family | None) -> Family | None:
+        """Return the first family whose mark this template shows, or that of the type if it has the same mark."""
+        found = next((family for family in FAMILIES if re.search(family.mark, self._source)), None)
+        same = found is not None and by_type is not None and by_type.mark == found.mark
+        return by_type if same else found
 
     def tag(self, kind: str) -> str:
         """Return the first tag of this kind of reasoning that the template holds, or the empty string."""
@@ -148,7 +162,15 @@ class _Template:
     @cached_property
     def _code(self) -> str:
         """The code between the delimiters, all in one."""
-        return "\n".join(match["code"] for match in _CODE.finditer(self._source))
+        pieces: list[str] = []
+        end = 0
+        while opening := _OPENING.search(self._source, end):
+            closing = "%}" if opening[0] == "{%" else "}}"
+            end = self._source.find(closing, opening.end())
+            pieces.append(self._source[opening.end() : end if end >= 0 else None])
+            if end < 0:
+                break
+        return "\n".join(pieces)
 
     @property
     def writes_calls(self) -> bool:
