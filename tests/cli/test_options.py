@@ -68,6 +68,9 @@ MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--default-chat-template-kwargs": ('{"enable_thinking": false}', "template_kwargs", {"enable_thinking": False}),
     "--tool-call-parser": ("hermes", "tool_parser", "hermes"),
     "--reasoning-parser": ("none", "reasoning_parser", "none"),
+    "--no-validate-tool-calls": (None, "validate_tool_calls", False),
+    "--repair-tool-calls": (None, "repair_tool_calls", True),
+    "--reasoning-fields": ("reasoning", "reasoning_fields", "reasoning"),
     "--revision": ("v2", "revision", "v2"),
     "--download-timeout": ("5", "download_timeout_s", 5.0),
     "--download-retries": ("0", "download_retries", 0),
@@ -91,8 +94,10 @@ def test_an_option_sets_exactly_its_own_setting(option, tmp_path):
 
 
 def test_every_option_is_covered_by_the_mapping():
-    declared = {action.option_strings[-1] for action in parser()._actions if action.option_strings}
-    assert declared == {*MAPPING, *ACCEPTED_WITHOUT_EFFECT, "--help"}
+    covered = {*MAPPING, *ACCEPTED_WITHOUT_EFFECT, "--help"}
+    for action in parser()._actions:
+        assert not action.option_strings or covered & set(action.option_strings), action.option_strings
+    assert covered <= {option for action in parser()._actions for option in action.option_strings}
 
 
 def test_options_without_an_effect_say_so():
@@ -137,9 +142,9 @@ def test_settings_never_show_a_key():
     assert "hush" not in repr(parse("--api-key", "hush")[1])
 
 
-def test_parsers_named_auto_are_chosen():
+def test_a_reasoning_parser_named_auto_is_chosen_and_the_tool_parser_auto_is_a_parser():
     settings = parse("--tool-call-parser", "auto", "--reasoning-parser", "auto")[1]
-    assert (settings.tool_parser, settings.reasoning_parser) == (None, None)
+    assert (settings.tool_parser, settings.reasoning_parser) == ("auto", None)
 
 
 def test_a_default_above_the_limit_is_refused():

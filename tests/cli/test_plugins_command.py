@@ -17,7 +17,7 @@ from vllm_mlx_core.cli import COMMANDS, build_parser, main
 from vllm_mlx_core.cli import plugins as plugins_command
 from vllm_mlx_core.host import Host
 
-HEAVY = ("mlx", "mlx_lm", "transformers", "fastapi", "starlette", "uvicorn")
+HEAVY = ("mlx", "mlx_lm", "transformers", "fastapi", "starlette", "uvicorn", "jsonschema")
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,10 @@ def test_the_listing_names_the_built_in_plugins(capsys):
     assert main(["plugins"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["KIND", "NAME", "DISTRIBUTION", "VERSION", "STATE", "TARGET"]
-    assert ["tool_parsers", "hermes", "vllm-mlx-core", __version__, "available"] in [line[:5] for line in lines]
+    assert ["reasoning_parsers", "vllm-mlx-core", __version__, "available"] in [
+        [line[0], *(word for word in line[1:] if word in ("vllm-mlx-core", __version__, "available"))] for line in lines
+    ]
+    assert any(line[:2] == ["tool_parsers", "hermes"] for line in lines)
 
 
 def test_the_listing_as_json_can_be_parsed(capsys):

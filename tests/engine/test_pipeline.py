@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -16,47 +15,21 @@ from vllm_mlx_core.api import (
     ReasoningParser,
     TextDelta,
     Tool,
-    ToolCallArguments,
-    ToolCallEnd,
     ToolCallStart,
     ToolParser,
 )
-from vllm_mlx_core.engine.messages import Logprobs
-from vllm_mlx_core.engine.pipeline import CompletionPipeline, prompt_state
-from vllm_mlx_parsers.reasoning.think import ThinkReasoningParser
+from vllm_mlx_core.engine.pipeline import CompletionPipeline
+from vllm_mlx_parsers.reasoning.qwen3 import Qwen3ReasoningParser
 from vllm_mlx_parsers.tools.hermes import HermesToolParser
 
+from .completions import END_THINK, EOS, THINK, TOKENIZER, calls, content, logprob_bytes, reasoning, run
 
-class ByteTokenizer:
-    """One token per byte, and a few special ones."""
-
-    specials: ClassVar = {256: "<eos>", 257: "<think>", 258: "</think>", 259: "<tool_call>", 260: "</tool_call>"}
-    vocab_size = 261
-
-    def encode(self, text, *, add_special_tokens=False):
-        return list(text.encode())
-
-    def decode(self, token_ids):
-        return b"".join(self.specials[i].encode() if i in self.specials else bytes([i]) for i in token_ids).decode()
-
-    def token_bytes(self, token_id):
-        return bytes([token_id])
-
-    def special_token(self, token_id):
-        return self.specials.get(token_id)
-
-    def token_id(self, token):
-        return {text: i for i, text in self.specials.items()}.get(token)
-
-
-TOKENIZER = ByteTokenizer()
-EOS, THINK, END_THINK = 256, 257, 258
 TOOL = Tool("get_weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
 def thinking(**state):
-    return ThinkReasoningParser(ParserContext(TOKENIZER, **state))
+    return Qwen3ReasoningParser(ParserContext(TOKENIZER, **state))
 
 
 def calling():
@@ -65,48 +38,6 @@ def calling():
 
 def pipeline_of(**options):
     return CompletionPipeline(3, TOKENIZER, **options)
-
-
-def logprobs_for(tokens):
-    return [Logprobs(-0.5, [token, 97], [-0.5, -1.5]) for token in tokens]
-
-
-def run(pipeline, tokens, finish="stop", *, step=1, cached=0):
-    """Push tokens ``step`` at a time as an engine would until the pipeline is done; return the outputs."""
-    tokens = list(tokens.encode() if isinstance(tokens, str) else tokens)
-    if finish == "stop":
-        tokens.append(EOS)
-    outputs = []
-    for start in range(0, len(tokens), step):
-        part = tokens[start : start + step]
-        ended = finish if start + step >= len(tokens) else None
-        outputs.append(pipeline.push(part, logprobs_for(part), ended, cached if start == 0 else 0))
-        if pipeline.done:
-            break
-    assert pipeline.done
-    assert pipeline.push([97], logprobs_for([97]), None, 0) is None
-    return [output for output in outputs if output is not None]
-
-
-def content(outputs):
-    return "".join(e.text for o in outputs for e in o.events if isinstance(e, TextDelta))
-
-
-def reasoning(outputs):
-    return "".join(e.text for o in outputs for e in o.events if isinstance(e, ReasoningDelta))
-
-
-def calls(outputs):
-    """Return (name, arguments text, whether it is complete) of each call."""
-    found: list[list[object]] = []
-    for event in (e for o in outputs for e in o.events):
-        if isinstance(event, ToolCallStart):
-            found.append([event.name, "", False])
-        elif isinstance(event, ToolCallArguments):
-            found[event.index][1] = f"{found[event.index][1]}{event.json}"
-        elif isinstance(event, ToolCallEnd):
-            found[event.index][2] = True
-    return [tuple(call) for call in found]
 
 
 texts = st.text("ab\n é🙂世", max_size=25)
@@ -223,10 +154,6 @@ def test_special_tokens_are_hidden_unless_a_parser_or_the_request_wants_them():
 # -- log-probabilities ------------------------------------------------------------------------------------------------
 
 
-def logprob_bytes(outputs):
-    return b"".join(entry.chosen.text for o in outputs for entry in o.logprobs)
-
-
 @given(texts, steps)
 def test_the_bytes_of_the_logprobs_join_to_the_content(text, step):
     outputs = run(pipeline_of(wants_logprobs=True), text, step=step)
@@ -301,29 +228,3 @@ def test_a_tool_parser_that_raises_midway_leaves_no_half_call(caplog):
     outputs = run(pipeline_of(tools=FailingTools(ParserContext())), "ab")
     assert (content(outputs), calls(outputs), outputs[-1].finish) == ("ab", [], "stop")
     assert len(caplog.records) == 1
-
-
-# -- the prompt's end -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("prompt", "state"),
-    [
-        ("<|user|>hi<|assistant|><think>\n", (True, False)),
-        ("<|user|>hi<|assistant|><think>", (True, False)),
-        ("<|user|>hi<|assistant|><think>\n\n</think>\n\n", (False, True)),
-        ("<|user|>hi<|assistant|><think></think>", (False, True)),
-        ("<|user|>hi<|assistant|>", (False, False)),
-        ("<|user|>what is <think>?<|assistant|>\n", (False, False)),
-        ("<|assistant|><think>old</think>yes<|user|>more<|assistant|>\n", (False, False)),
-        ("<|assistant|><think>old</think>yes<|user|>more<|assistant|><think>\n", (True, False)),
-        ("<|assistant|><think>thought</think>", (False, False)),
-        ("", (False, False)),
-    ],
-)
-def test_only_the_end_of_the_prompt_tells_whether_thinking_is_open_or_off(prompt, state):
-    assert prompt_state(prompt, ThinkReasoningParser) == state
-
-
-def test_a_parser_without_markers_learns_nothing_from_the_prompt():
-    assert prompt_state("anything", FailingReasoning) == (False, False)

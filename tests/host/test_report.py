@@ -101,6 +101,7 @@ def test_the_json_has_one_object_for_each_row(site):
         "state": "available",
         "target": "acme_tools:Parser",
         "detail": "",
+        "aliases": [],
     }
 
 
@@ -116,3 +117,42 @@ def test_the_table_has_aligned_columns_and_explains_below(site):
 
 def test_a_table_without_anything_to_explain_ends_with_its_last_row(site):
     assert len(report.as_table(report.rows(site.host())).splitlines()) == 3
+
+
+def names(listing: list[report.Row]) -> list[tuple[str, list[str]]]:
+    return [(row.name, list(row.aliases)) for row in listing if row.kind == "tool_parsers"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "target", "listed"),
+    [
+        ("zed acme_tools a", "Parser", ("acme_tools", ["a", "zed"])),
+        ("acme-tools a", "Parser", ("acme-tools", ["a"])),
+        ("zed a", "ZedToolParser", ("zed", ["a"])),
+        ("b a", "Parser", ("a", ["b"])),
+    ],
+)
+def test_names_of_one_target_are_aliases_of_the_one_called_like_its_module_or_class(site, declared, target, listed):
+    site.distribution("many", {"tool_parsers": dict.fromkeys(declared.split(), f"acme_tools:{target}")})
+    assert listed in names(report.rows(site.host()))
+
+
+def test_a_table_shows_aliases_behind_the_name_and_the_json_in_a_list(site):
+    site.distribution("many", {"tool_parsers": {"acme_tools": "acme_tools:Parser", "zed": "acme_tools:Parser"}})
+    listing = report.rows(site.host(), check=True)
+    assert "  acme_tools (zed)  many  " in report.as_table(listing)
+    assert [row["aliases"] for row in json.loads(report.as_json(listing)) if row["name"] == "acme_tools"] == [["zed"]]
+
+
+def test_an_alias_that_is_switched_off_or_ambiguous_has_a_row_of_its_own(site):
+    offers = dict.fromkeys(("acme_tools", "off", "good", "zed"), "acme_tools:Parser")
+    site.distribution("many", {"tool_parsers": offers})
+    listing = report.rows(site.host("no:off"))
+    assert names(listing) == [("acme_tools", ["zed"]), ("good", []), ("good", []), ("off", [])]
+    assert states(listing)[("tool_parsers", "off", "many")] == "blocked"
+    assert states(listing)[("tool_parsers", "good", "many")] == "ambiguous"
+
+
+def test_the_same_class_of_two_distributions_is_listed_for_each(site):
+    site.distribution("rival", {"tool_parsers": {"other": "acme_tools:Parser"}})
+    assert names(report.rows(site.host())) == [("good", []), ("other", [])]

@@ -27,7 +27,7 @@ from vllm_mlx_core.api import (
 from vllm_mlx_core.testing import ReasoningParserSuite, ToolParserSuite
 from vllm_mlx_core.testing.events import Folded, check_events, fold, join
 from vllm_mlx_core.testing.parsers import ReasoningSample, ToolSample
-from vllm_mlx_parsers.reasoning.think import ThinkReasoningParser
+from vllm_mlx_parsers.reasoning.qwen3 import Qwen3ReasoningParser
 from vllm_mlx_parsers.tools.hermes import HermesToolParser
 
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
@@ -91,7 +91,7 @@ class Whole(ToolParser):
 
 
 def test_a_right_parser_passes():
-    for suite in (tool_suite(HermesToolParser), reasoning_suite(ThinkReasoningParser)):
+    for suite in (tool_suite(HermesToolParser), reasoning_suite(Qwen3ReasoningParser)):
         assert not [name for name in dir(suite) if name.startswith("test_") and fails(suite, name)]
 
 
@@ -158,7 +158,7 @@ def test_a_parser_that_shares_state_is_found():
 
 
 def test_a_marker_in_the_content_is_found():
-    class Leaky(ThinkReasoningParser):
+    class Leaky(Qwen3ReasoningParser):
         def feed(self, chunk: Chunk) -> Any:
             return [TextDelta(chunk.text)] if chunk.text else []
 
@@ -171,7 +171,7 @@ def test_a_marker_in_the_content_is_found():
 
 
 def test_reasoning_that_is_swallowed_is_found():
-    class Swallowing(ThinkReasoningParser):
+    class Swallowing(Qwen3ReasoningParser):
         def feed(self, chunk: Chunk) -> Any:
             return [event for event in super().feed(chunk) if isinstance(event, TextDelta)]
 
@@ -188,7 +188,80 @@ def test_a_reasoning_parser_without_markers_is_found():
         def finish(self) -> Any:
             return []
 
-    assert fails(reasoning_suite(Nameless), "test_the_parser_names_its_markers")
+    assert fails(reasoning_suite(Nameless), "test_the_parser_knows_how_a_prompt_opens_the_thinking")
+
+
+def test_a_reasoning_parser_whose_marker_no_prompt_can_end_with_is_found():
+    class Trailing(ReasoningParser):
+        start, end = "<think>\n", "</think>"
+
+        def feed(self, chunk: Chunk) -> Any:
+            return [TextDelta(chunk.text)] if chunk.text else []
+
+        def finish(self) -> Any:
+            return []
+
+    assert fails(reasoning_suite(Trailing), "test_the_parser_knows_how_a_prompt_opens_the_thinking")
+
+
+def test_a_reasoning_parser_that_never_says_whether_it_thinks_is_found():
+    class Mute(Qwen3ReasoningParser):
+        thinking = property(lambda self: False, lambda self, value: None)
+
+    assert fails(reasoning_suite(Mute), "test_thinking_is_true_exactly_inside_the_thinking")
+
+
+def test_a_reasoning_parser_that_says_it_at_the_end_of_each_chunk_is_found():
+    class Late(Qwen3ReasoningParser):
+        def feed(self, chunk: Chunk) -> Any:
+            events = list(super().feed(chunk))
+            self.thinking = any(isinstance(event, ReasoningDelta) for event in events)
+            return events
+
+    assert fails(reasoning_suite(Late), "test_thinking_is_the_same_at_every_cut")
+
+
+def test_a_parser_that_needs_more_of_a_marker_than_a_token_is_found():
+    class Halves(Whole):
+        def feed(self, chunk: Chunk) -> Any:
+            return [TextDelta(chunk.text)] if chunk.text == "<tool_call>" else super().feed(chunk)
+
+    assert fails(tool_suite(Halves), "test_a_sample_gives_the_same_token_by_token")
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "fair"),
+    [
+        ("a <m> b", "a b", True),
+        ("a <m> b", "ab", True),
+        ("a <m> b", "a <m> b", True),
+        ("a <m> b", "a m b", False),
+        ("a <m> b", "a  b c", False),
+        ("a <m> b", "b a", False),
+        ("<<m>m>x", "<m>x", True),
+        ("<<m>m>x", "x", False),
+        ("<|m|>x", "x", True),
+        ("<|m|>x", "<|x", False),
+    ],
+)
+def test_only_markers_and_white_space_may_be_dropped(text, output, fair):
+    class Told(Whole):
+        def finish(self) -> Any:
+            return [TextDelta(output)] if self.text == text else super().finish()
+
+    class Suite(ToolParserSuite):
+        parser = Told
+        samples = (ToolSample(text, output, literal=True),)
+        extra_markers = ("<m>", "m", "<|m|>") if "|" in text else ("<m>",)
+
+    assert fails(Suite, "test_a_sample_loses_no_text") is not fair
+
+
+def test_a_right_parser_passes_with_a_long_sample():
+    long = ToolSample(f"{'word ' * 400}{CALL}", ("word " * 400).strip(), [("f", {"a": 1})])
+    suite = tool_suite(HermesToolParser, long)
+    for name in ("test_a_sample_gives_the_same_at_every_cut", "test_a_damaged_sample_keeps_the_rules"):
+        assert not fails(suite, name)
 
 
 def test_a_suite_without_samples_fails():

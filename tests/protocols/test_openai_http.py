@@ -10,6 +10,7 @@ from vllm_mlx_core.api import (
     Output,
     Overloaded,
     ReasoningDelta,
+    Settings,
     TextDelta,
     TokenLogprob,
     TokenLogprobs,
@@ -18,7 +19,9 @@ from vllm_mlx_core.api import (
     ToolCallStart,
     Usage,
 )
-from vllm_mlx_core.testing.protocols import end, events_reply, text_reply
+from vllm_mlx_core.server import assemble
+from vllm_mlx_core.testing.protocols import connect, end, events_reply, text_reply
+from vllm_mlx_protocols.openai import OpenAIFrontend
 
 pytestmark = pytest.mark.anyio
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -84,14 +87,58 @@ async def test_a_whole_answer_has_every_field_strict_clients_want(client, engine
     }
 
 
-@pytest.mark.parametrize(("finish", "calls"), [("stop", []), ("length", ['{"a": '])])
-async def test_a_call_that_the_model_broke_off_is_no_call_and_one_that_the_limit_cut_is(client, engine, finish, calls):
-    broken = (ToolCallStart(0, "call_a", "add"), ToolCallArguments(0, '{"a": '), TextDelta('CALL add {"a": oops'))
-    engine.reply = events_reply(*broken, finish=finish)
+def joined(chunks):
+    """Return the message that a client joins from the chunks of a stream, and its finish reason."""
+    message, calls, finish = {"content": ""}, {}, None
+    for choice in (chunk["choices"][0] for chunk in chunks):
+        delta = choice["delta"]
+        for name in ("content", "reasoning", "reasoning_content"):
+            if name in delta:
+                message[name] = message.get(name, "") + delta[name]
+        for call in delta.get("tool_calls", ()):
+            if "id" in call:
+                calls[call["index"]] = call
+            else:
+                calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]
+        finish = choice["finish_reason"] or finish
+    return message, [{name: calls[i][name] for name in ("id", "type", "function")} for i in sorted(calls)], finish
+
+
+BROKEN_OFF = (ToolCallStart(0, "call_a", "add"), ToolCallArguments(0, '{"a": '), TextDelta('CALL add {"a": oops'))
+CUT_OFF = (ReasoningDelta("Hm."), TextDelta("So: "), ToolCallStart(0, "call_a", "add"), ToolCallArguments(0, '{"a'))
+BARELY_BEGUN = (ToolCallStart(0, "call_a", "add"),)
+
+
+@pytest.mark.parametrize(
+    ("events", "finish"),
+    [
+        (BROKEN_OFF, "stop"),
+        (BROKEN_OFF, "length"),
+        ((*BROKEN_OFF, ToolCallStart(1, "call_b", "ping"), ToolCallEnd(1)), "tool_calls"),
+        (CUT_OFF, "length"),
+        (CUT_OFF, "stop"),
+        (BARELY_BEGUN, "length"),
+        (CALLS, "tool_calls"),
+        ((ReasoningDelta("Hm."), TextDelta("Yes.")), "stop"),
+        ((), "stop"),
+    ],
+)
+async def test_a_stream_joins_to_the_answer_in_one_piece(client, engine, events, finish):
+    engine.reply = events_reply(*events, finish=finish)
     (choice,) = (await ask(client, tools=TOOLS))["choices"]
-    assert choice["finish_reason"] == finish
+    message = choice["message"]
+    whole = {name: message[name] for name in ("content", "reasoning", "reasoning_content") if name in message}
+    whole["content"] = whole["content"] or ""
+    *chunks, _ = await stream(client, tools=TOOLS)
+    assert joined(chunks) == (whole, message.get("tool_calls", []), choice["finish_reason"])
+
+
+async def test_a_call_that_was_never_completed_is_there_as_far_as_it_came(client, engine):
+    engine.reply = events_reply(*BROKEN_OFF)
+    (choice,) = (await ask(client, tools=TOOLS))["choices"]
+    assert choice["finish_reason"] == "stop"
     assert choice["message"]["content"] == 'CALL add {"a": oops'
-    assert [call["function"]["arguments"] for call in choice["message"].get("tool_calls", [])] == calls
+    assert [call["function"]["arguments"] for call in choice["message"]["tool_calls"]] == ['{"a": ']
 
 
 async def test_a_stream_begins_with_the_role_and_ends_with_one_finish_and_done(client, engine):
@@ -143,10 +190,10 @@ async def test_content_is_null_if_there_are_only_calls_and_empty_if_there_is_not
     assert message == {"role": "assistant", "content": "", "refusal": None}
 
 
-@pytest.mark.parametrize("joined", [False, True])
-async def test_tool_deltas_have_an_index_and_say_id_and_name_once(client, engine, joined):
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_tool_deltas_have_an_index_and_say_id_and_name_once(client, engine, at_once):
     engine.reply = events_reply(*CALLS, finish="tool_calls")
-    if joined:
+    if at_once:
         engine.reply = [[Output(choice=0, events=CALLS)], end("tool_calls")]
     *chunks, _ = await stream(client, tools=TOOLS)
     deltas = [c["choices"][0]["delta"] for c in chunks]
@@ -170,6 +217,34 @@ async def test_reasoning_has_both_names(client, engine):
     assert (message["reasoning"], message["reasoning_content"], message["content"]) == ("Hm.", "Hm.", "Yes")
     deltas = [c["choices"][0]["delta"] for c in (await stream(client))[:-1]]
     assert deltas[1] == {"reasoning": "Hm", "reasoning_content": "Hm"}
+
+
+@pytest.mark.parametrize("choice", ["reasoning", "reasoning_content"])
+async def test_the_operator_chooses_one_name_for_reasoning(engine, choice):
+    engine.reply = events_reply(ReasoningDelta("Hm"), TextDelta("Yes"))
+    settings = Settings(reasoning_fields=choice)
+    async with connect(assemble(engine, [OpenAIFrontend(engine, settings)], settings)) as client:
+        message = (await ask(client))["choices"][0]["message"]
+        deltas = [c["choices"][0]["delta"] for c in (await stream(client))[:-1]]
+    assert message == {"role": "assistant", "content": "Yes", "refusal": None, choice: "Hm"}
+    assert deltas[1:3] == [{choice: "Hm"}, {"content": "Yes"}]
+
+
+async def test_a_client_may_have_reasoning_hidden(client, engine):
+    usage = Usage(prompt_tokens=3, completion_tokens=3, reasoning_tokens=2)
+    engine.reply = [
+        [Output(choice=0, events=[ReasoningDelta("Hm")])],
+        [Output(choice=0, events=[ReasoningDelta("!"), TextDelta("Yes")])],
+        [Output(choice=0, finish="stop", usage=usage)],
+    ]
+    answer = await ask(client, include_reasoning=False)
+    assert answer["choices"][0]["message"] == {"role": "assistant", "content": "Yes", "refusal": None}
+    assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": 2}
+    *chunks, last, _ = await stream(client, include_reasoning=False, stream_options={"include_usage": True})
+    assert [c["choices"][0]["delta"] for c in chunks][1:] == [{"content": "Yes"}, {}]
+    assert last["usage"]["completion_tokens_details"] == {"reasoning_tokens": 2}
+    for said in (True, None):
+        assert (await ask(client, include_reasoning=said))["choices"][0]["message"]["reasoning"] == "Hm!"
 
 
 async def test_several_completions_are_numbered_and_the_prompt_counts_once(client, engine):

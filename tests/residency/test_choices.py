@@ -35,7 +35,7 @@ def host() -> Host:
 
 def test_parsers_come_from_the_checkpoint_with_a_reason(host):
     choice = choose_parsers(QWEN3, "text", ModelFamily, host, Settings())
-    assert choice[:2] == ("hermes", "think")
+    assert choice[:2] == ("hermes", "qwen3")
     assert choice.reason
 
 
@@ -44,6 +44,15 @@ def test_flags_win_and_none_switches_off(host):
     choice = choose_parsers(Checkpoint(Path("x")), "text", ModelFamily, host, flags)
     assert choice[:2] == (None, "think")
     assert "--tool-call-parser" in choice.reason
+
+
+def test_the_template_that_an_operator_gives_is_the_one_that_decides(host):
+    template = "{% for tool in tools %}{{ tool }}{% endfor %}[TOOL_CALLS]"
+    loaded = load_model("scripted", host, Settings(), LoadOptions(chat_template=template))
+    try:
+        assert loaded.parsers.tool == "mistral"
+    finally:
+        loaded.client.close()
 
 
 def test_a_family_that_knows_its_parsers_is_asked_before_the_plugins(host):

@@ -142,7 +142,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request went; times are in seconds since it was queued. ``error`` is the error's class name, or None."""
+    """How a request went; times are in seconds since it was queued. ``error`` is the error's class name, or None.
+
+    ``invalid_tool_calls`` counts the calls that did not fit what was declared; see ``Settings.validate_tool_calls``.
+    """
 
     request_id: str
     model: str
@@ -152,6 +155,7 @@ class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     first_token_s: float | None
     total_s: float
     error: str | None = None
+    invalid_tool_calls: int = 0
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):

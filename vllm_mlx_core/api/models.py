@@ -47,6 +47,8 @@ class Checkpoint:
     """The reference it was found by (a path, a hub id, a built-in name): the default name to serve it under."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """A whole config for checkpoints that have no config.json."""
+    template: str | None = None
+    """The source of a chat template that replaces the checkpoint's own."""
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
@@ -73,8 +75,10 @@ class Checkpoint:
     def chat_template(self) -> str:
         """The chat template's source, from chat_template.jinja or tokenizer_config.json; empty if there is none.
 
-        Raises ModelError if that file cannot be understood.
+        ``template`` replaces it. Raises ModelError if the file cannot be understood.
         """
+        if self.template is not None:
+            return self.template
         file = self.path / "chat_template.jinja"
         if file.is_file():
             try:

@@ -134,6 +134,10 @@ class ToolParser(StreamParser[ToolEvent]):
     """Splits an answer into text and tool calls."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ()
-    """Special tokens that end a completion in this format, beside those the checkpoint names."""
+    """Special tokens that end a completion in this format, beside those the checkpoint names.
+
+    One that is also among ``special_tokens`` is fed to the parser before ``finish``: so it can tell a call that the
+    model ended from one that was cut off.
+    """
     surroundings: ClassVar[str] = ""
     """What becomes of the text around calls, for the documentation."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from .messages import SamplingParams
 
@@ -55,6 +55,12 @@ class Settings:
     tool_parser: str | None = None
     """``--tool-call-parser``: a name, "none", or None to choose."""
     reasoning_parser: str | None = None
+    validate_tool_calls: bool = True
+    """Check finished calls against their tools' schemas; violations are logged and counted, and the calls delivered."""
+    repair_tool_calls: bool = False
+    """Coerce obviously mistyped scalars in arguments, which then wait for the end of their call."""
+    reasoning_fields: Literal["both", "reasoning", "reasoning_content"] = "both"
+    """Under which names OpenAI clients are sent reasoning."""
     sampling_defaults: SamplingParams = field(default_factory=SamplingParams)
     """The operator's defaults; they win over the checkpoint's and lose against the client's."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)

@@ -6,7 +6,7 @@ Defaults live in ``vllm_mlx_core.api`` only, so that the command line and the Py
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING, Any
 
 from vllm_mlx_core.api import EngineSettings, LoadOptions, Progress, SamplingParams, Settings, UsageError, no_progress
@@ -80,13 +80,31 @@ def add_output(parser: ArgumentParser) -> None:
         "--tool-call-parser",
         metavar="NAME",
         type=values.name,
-        help='parser of tool calls, "none", or "auto" to choose by the model (default: auto)',
+        help='parser of tool calls, or "none"; "auto" reads many formats (default: the one that the model was taught)',
     )
     _add_reasoning_parser(group)
     group.add_argument(
         "--enable-auto-tool-choice",
         action="store_true",
         help="accepted for scripts written for other servers: the model may always call tools that the client offers",
+    )
+    group.add_argument(
+        "--validate-tool-calls",
+        action=BooleanOptionalAction,
+        default=_settings.validate_tool_calls,
+        help="check calls against their tools' schemas; log and count those that do not fit (default: on)",
+    )
+    group.add_argument(
+        "--repair-tool-calls",
+        action=BooleanOptionalAction,
+        default=_settings.repair_tool_calls,
+        help="coerce obviously mistyped values in calls; arguments are then sent when their call ends (default: off)",
+    )
+    group.add_argument(
+        "--reasoning-fields",
+        choices=("both", "reasoning", "reasoning_content"),
+        default=_settings.reasoning_fields,
+        help="which fields of OpenAI answers hold the reasoning (default: %(default)s)",
     )
     group.add_argument(
         "--default-chat-template-kwargs",
@@ -107,7 +125,7 @@ def _add_reasoning_parser(group: _ArgumentGroup) -> None:
         "--reasoning-parser",
         metavar="NAME",
         type=values.name,
-        help='parser of reasoning, "none", or "auto" to choose by the model (default: auto)',
+        help='parser of reasoning, "none", or "auto", the default, to choose by the model',
     )
 
 
@@ -345,8 +363,11 @@ def serve_settings(args: Namespace) -> Settings:
         served_model_name=args.served_model_name,
         protocols=tuple(args.protocol),
         log_level=args.log_level,
-        tool_parser=unless_auto(args.tool_call_parser),
+        tool_parser=args.tool_call_parser,
         reasoning_parser=unless_auto(args.reasoning_parser),
+        validate_tool_calls=args.validate_tool_calls,
+        repair_tool_calls=args.repair_tool_calls,
+        reasoning_fields=args.reasoning_fields,
         sampling_defaults=SamplingParams(
             max_tokens=args.max_tokens,
             temperature=args.default_temperature,

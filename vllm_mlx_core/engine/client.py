@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 from vllm_mlx_core.api import (
     Chat,
@@ -21,7 +21,6 @@ from vllm_mlx_core.api import (
     InvalidRequest,
     ModelInfo,
     Overloaded,
-    ParserContext,
     ReasoningParser,
     RenderedPrompt,
     RequestError,
@@ -34,12 +33,10 @@ from vllm_mlx_core.api import (
 )
 
 from .messages import BROKEN, STOPPED, Abort, EngineReady, StepResult, Submit
-from .pipeline import CompletionPipeline, prompt_state
+from .request_parsing import RequestParsing
 from .sampling import output_budget, resolve
 from .stream import FLUSH_S, RequestStream
 from .transport import EngineTransport
-
-P = TypeVar("P", ReasoningParser, ToolParser)
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +80,7 @@ class ModelClient:
         self._late: set[RequestStream] = set()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._sequence_ids = count(1)
+        self._num_invalid_calls = 0  # of requests that have ended
         self._ready = ready
         self._last_step: StepResult | None = None
         self._broken: RequestError | None = None
@@ -96,7 +94,7 @@ class ModelClient:
         self._engine.stop()
 
     def health(self) -> Mapping[str, Any]:
-        """Return a JSON object: status, what runs and waits, serving mode."""
+        """Return a JSON object: status, what runs and waits, serving mode, calls so far that did not fit their tool."""
         step = self._last_step
         alive = self._engine.is_alive and self._broken is None
         return {
@@ -106,6 +104,7 @@ class ModelClient:
             "requests": len(set(self._streams.values())),
             "mode": self._ready.mode,
             "captured": self._ready.captured,
+            "invalid_tool_calls": self._num_invalid_calls,
         }
 
     # -- requests -------------------------------------------------------------------------------------------------
@@ -136,7 +135,15 @@ class ModelClient:
             prompt_tokens=len(token_ids),
             context_length=self.info.context_length,
         )
-        stops = () if params.ignore_eos else tuple(self._processor.stop_token_ids)
+        parsing = RequestParsing(
+            request,
+            prompt,
+            self._processor.tokenizer,
+            settings,
+            tool_parser=self._tool_parser,
+            reasoning_parser=self._reasoning_parser,
+        )
+        stops = () if params.ignore_eos else (*self._processor.stop_token_ids, *parsing.stop_token_ids)
         submits = [
             Submit(
                 sequence_id=next(self._sequence_ids),
@@ -165,7 +172,7 @@ class ModelClient:
             self.info.id,
             request.user,
             len(prompt.token_ids),
-            {s.sequence_id: self._pipeline(i, request, prompt) for i, s in enumerate(submits)},
+            {s.sequence_id: parsing.pipeline(i) for i, s in enumerate(submits)},
             abort=self._abort,
             on_end=self._on_stream_end,
         )
@@ -223,34 +230,6 @@ class ModelClient:
             return render(prompt)
         return await asyncio.to_thread(render, prompt)
 
-    def _pipeline(self, choice: int, request: GenerateRequest, prompt: RenderedPrompt) -> CompletionPipeline:
-        """Make the way from tokens to events for one completion."""
-        params = request.sampling
-        chat = request.prompt if isinstance(request.prompt, Chat) else None
-        tokenizer = self._processor.tokenizer
-        reasoning = tools = None
-        if chat is not None:
-            is_open, is_off = (
-                prompt_state(prompt.text, self._reasoning_parser) if self._reasoning_parser else (False, False)
-            )
-            context = ParserContext(tokenizer, tuple(chat.tools), thinking_open=is_open, thinking_off=is_off)
-            reasoning = _make(self._reasoning_parser, context)
-            if chat.tools or not request.tools_enabled:
-                tools = _make(self._tool_parser, context)
-        return CompletionPipeline(
-            choice,
-            tokenizer,
-            reasoning=reasoning,
-            tools=tools,
-            stops=(params.stop,) if isinstance(params.stop, str) else params.stop,
-            stop_token_ids=params.stop_token_ids,
-            skip_special_tokens=params.skip_special_tokens,
-            parallel_tool_calls=request.parallel_tool_calls,
-            drop_calls=not request.tools_enabled,
-            wants_logprobs=params.logprobs is not None,
-            prompt_tokens=len(prompt.token_ids),
-        )
-
     def _abort(self, sequence_ids: Sequence[int]) -> None:
         self._forget(sequence_ids)
         self._engine.send(Abort(tuple(sequence_ids)))
@@ -261,6 +240,7 @@ class ModelClient:
 
     def _on_stream_end(self, stream: RequestStream) -> None:
         self._forget(stream.sequence_ids)
+        self._num_invalid_calls += stream.num_invalid_calls
         self._observers.request_finished(stream.summary())
 
     # -- called on the engine thread ------------------------------------------------------------------------------
@@ -330,17 +310,6 @@ class ModelClient:
     def _fail_all(self) -> None:
         for stream in set(self._streams.values()):
             stream.fail(self._broken or EngineFailed(BROKEN))
-
-
-def _make(parser: type[P] | None, context: ParserContext) -> P | None:
-    """Make a parser; one that cannot even be made is left out, as one that fails later is."""
-    if parser is None:
-        return None
-    try:
-        return parser(context)
-    except Exception:
-        log.exception("The parser %s failed; this completion goes without it", parser.__name__)
-        return None
 
 
 def _size(content: object) -> int:

@@ -1,4 +1,4 @@
-"""From a completion's tokens to its events: detokenizer, reasoning parser, stop strings, tool parser.
+"""From a completion's tokens to its events: detokenizer, reasoning parser, stop strings, tool parser, checks.
 
 Everything here is plain Python on the event-loop thread, one pipeline for each completion.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
+
+from msgspec import structs
 
 from vllm_mlx_core.api import (
     Chunk,
@@ -20,38 +22,26 @@ from vllm_mlx_core.api import (
     TokenLogprobs,
     ToolCallArguments,
     ToolCallEnd,
+    ToolCallStart,
     Usage,
 )
 
 from .content_logprobs import ContentLogprobs
 from .detokenizer import Detokenizer, token_text
+from .event_buffer import EventBuffer
 from .stopper import StopStrings
 from .thinking import ThinkingCounter
 
 if TYPE_CHECKING:
     from vllm_mlx_core.api import ReasoningParser, Tokenizer, ToolParser
 
+    from .call_checks import CallChecks
+    from .calls_in_thinking import CallsInThinking
     from .messages import Logprobs
 
 E = TypeVar("E")
 
 log = logging.getLogger(__name__)
-
-
-def prompt_state(rendered_text: str, reasoning: type[ReasoningParser]) -> tuple[bool, bool]:
-    """Return whether a rendered prompt leaves thinking open, and whether it switches it off.
-
-    Only the end of the prompt counts, because earlier turns may hold reasoning, and users may write its markers: open
-    if the prompt ends with the start marker, off if it ends with an empty block. White space between and after the
-    markers is ignored.
-    """
-    start, end = reasoning.start, reasoning.end
-    text = rendered_text.rstrip()
-    if not start:
-        return False, False
-    if text.endswith(start):
-        return True, False
-    return False, bool(end) and text.endswith(end) and text[: -len(end)].rstrip().endswith(start)
 
 
 class CompletionPipeline:
@@ -61,6 +51,7 @@ class CompletionPipeline:
     answer, not to reasoning. With ``parallel_tool_calls`` false the completion ends with its first complete call; with
     ``drop_calls`` calls are parsed and left out, so that neither they nor their markers reach a client that forbade
     them. A parser that raises is left out from then on: the text that comes after is passed through.
+    ``calls_in_thinking`` looks for calls in thinking that is never closed, ``checks`` at all calls.
     """
 
     def __init__(
@@ -70,6 +61,8 @@ class CompletionPipeline:
         *,
         reasoning: ReasoningParser | None = None,
         tools: ToolParser | None = None,
+        calls_in_thinking: CallsInThinking | None = None,
+        checks: CallChecks | None = None,
         stops: Sequence[str] = (),
         stop_token_ids: Collection[int] = (),
         skip_special_tokens: bool = True,
@@ -85,6 +78,8 @@ class CompletionPipeline:
         self._reasoning = reasoning
         self._thinking = ThinkingCounter(reasoning) if reasoning is not None else None
         self._tools = tools
+        self._drafts = calls_in_thinking
+        self._checks = checks
         self._stops = StopStrings(stops) if stops else None
         self._stop_token_ids = frozenset(stop_token_ids)
         self._one_call = not parallel_tool_calls
@@ -93,15 +88,21 @@ class CompletionPipeline:
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
         self._num_tokens = 0
+        self._num_started = 0  # calls, finished or not
         self._num_calls = 0
         self._stop: str | int | None = None
-        self._events: list[Event] = []
+        self._events = EventBuffer()
         self._token_ids: list[int] = []  # read, but not delivered yet
         self._chunk_ids: list[int] = []  # tokens whose text is still to come
         parsers = [parser for parser in (reasoning, tools) if parser is not None]
         visible = {token for parser in parsers for token in parser.special_tokens} if skip_special_tokens else None
         self._detokenizer = Detokenizer(tokenizer, visible)
         self._plain = not (parsers or stops or wants_logprobs)
+
+    @property
+    def num_invalid_calls(self) -> int:
+        """How many calls so far did not fit their tool's schema."""
+        return self._checks.num_invalid if self._checks is not None else 0
 
     def push(
         self,
@@ -132,7 +133,7 @@ class CompletionPipeline:
             self._count(tokens[-1])
             if tokens[-1] in self._stop_token_ids:
                 self._stop = tokens[-1]
-        self._flush()
+        self._flush(tokens[-1] if finish == "stop" else None)
         stopped_by_text = isinstance(self._stop, str)
         self.done = True
         return self._output("stop" if stopped_by_text else finish)
@@ -166,7 +167,7 @@ class CompletionPipeline:
             ids, self._chunk_ids = self._chunk_ids, []
             self._feed(Chunk(text, ids))
         elif self._thinking is not None:
-            self._thinking.note("", ())
+            self._thinking.note(())
 
     def _entry(self, token: int, data: bytes, logprobs: Logprobs) -> TokenLogprobs:
         return TokenLogprobs(
@@ -187,20 +188,33 @@ class CompletionPipeline:
         if events is None:
             self._reasoning = None
             events = [TextDelta(chunk.text)]
-        if self._thinking is not None:
-            self._thinking.note(chunk.text, events)
+        elif self._thinking is not None:
+            self._thinking.note(events)
         self._split(events, chunk)
+        if self._drafts is not None and not self._is_thinking:
+            self._think(self._drafts.close())
+
+    @property
+    def _is_thinking(self) -> bool:
+        return self._reasoning is not None and self._thinking is not None and self._thinking.is_open
 
     def _split(self, events: Iterable[TextDelta | ReasoningDelta], chunk: Chunk | None) -> None:
         for event in events:
             if self.done:
                 return
             if isinstance(event, ReasoningDelta):
-                self._emit(event)
-            elif chunk is not None and event.text == chunk.text:
+                self._think(self._drafts.feed(event.text) if self._drafts is not None else event.text)
+                continue
+            if self._drafts is not None:
+                self._think(self._drafts.close())
+            if chunk is not None and event.text == chunk.text:
                 self._answer(chunk)
             elif event.text:
                 self._answer(Chunk(event.text))
+
+    def _think(self, text: str) -> None:
+        if text:
+            self._emit(ReasoningDelta(text))
 
     def _answer(self, chunk: Chunk) -> None:
         if self._stops is None:
@@ -228,8 +242,11 @@ class CompletionPipeline:
         for event in events:
             if self._drop_calls and not isinstance(event, TextDelta):
                 continue
-            self._emit(event)
-            if isinstance(event, ToolCallEnd):
+            for checked in self._checks.feed(event) if self._checks is not None else (event,):
+                self._emit(checked)
+            if isinstance(event, ToolCallStart):
+                self._num_started += 1
+            elif isinstance(event, ToolCallEnd):
                 self._num_calls += 1
                 if self._one_call:
                     self.done = True
@@ -238,19 +255,41 @@ class CompletionPipeline:
     def _finish_calls(self) -> None:
         if self._tools is not None:
             self._emit_calls(self._guarded(self._tools.finish) or ())
+        if self._checks is not None:
+            for event in self._checks.finish():
+                self._emit(event)
 
-    def _flush(self) -> None:
+    def _flush(self, stop_token: int | None) -> None:
         text = self._detokenizer.finish()
         if text:
             self._feed(Chunk(text, self._chunk_ids))
         if self._reasoning is not None and not self.done:
             self._split(self._guarded(self._reasoning.finish) or (), None)
+        calls: Sequence[Event] = ()
+        if self._drafts is not None and not self.done:
+            # Only where the model itself came to an end: what a limit cut off may not have been its last word.
+            natural = stop_token is not None and self._is_thinking
+            thought, calls = self._drafts.finish() if natural else (self._drafts.close(), ())
+            self._think(thought)
         if self._stops is not None and not self.done:
             held = self._stops.finish()
             if held:
                 self._call(Chunk(held))
+        if stop_token is not None and not self.done:
+            self._show_stop_token(stop_token)
         if not self.done:
             self._finish_calls()
+        if calls and not self.done:
+            self._emit_calls([_moved(call, self._num_started) for call in calls])
+
+    def _show_stop_token(self, token: int) -> None:
+        """Give the tool parser a stop token that it asked for: it may tell a finished call from one that was cut."""
+        tools = self._tools
+        if tools is None or token in self._stop_token_ids:
+            return
+        text = self._tokenizer.special_token(token)
+        if text is not None and text in tools.stop_tokens and text in tools.special_tokens:
+            self._call(Chunk(text, (token,)))
 
     def _guarded(self, step: Callable[..., Iterable[E]], *arguments: Chunk) -> list[E] | None:
         """Return what a parser's step yields, or None if it raises: a broken parser must not end the answer."""
@@ -270,32 +309,14 @@ class CompletionPipeline:
                 self._content_logprobs.hide(event.text)
             else:
                 self._content_logprobs.call()
-        events = self._events
-        last = events[-1] if events else None
-        if isinstance(event, TextDelta):
-            if not event.text:
-                return
-            if isinstance(last, TextDelta):
-                events[-1] = TextDelta(last.text + event.text)
-                return
-        elif isinstance(event, ReasoningDelta):
-            if not event.text:
-                return
-            if isinstance(last, ReasoningDelta):
-                events[-1] = ReasoningDelta(last.text + event.text)
-                return
-        elif isinstance(event, ToolCallArguments) and isinstance(last, ToolCallArguments) and last.index == event.index:
-            events[-1] = ToolCallArguments(event.index, last.json + event.json)
-            return
-        events.append(event)
+        self._events.add(event)
 
     def _output(self, ended: Literal["stop", "length"] | None) -> Output:
         finish: FinishReason | None = "tool_calls" if ended == "stop" and self._num_calls else ended
-        events, self._events = self._events, []
         token_ids, self._token_ids = self._token_ids, []
         return Output(
             choice=self._choice,
-            events=events,
+            events=self._events.take(),
             token_ids=token_ids,
             logprobs=self._content_logprobs.take() if self._content_logprobs is not None else (),
             finish=finish,
@@ -310,3 +331,10 @@ class CompletionPipeline:
             cached_tokens=self._cached_tokens,
             reasoning_tokens=self._thinking.num_tokens if self._thinking is not None else 0,
         )
+
+
+def _moved(event: E, by: int) -> E:
+    """Return an event of a call whose index counts from ``by``."""
+    if isinstance(event, ToolCallStart | ToolCallArguments | ToolCallEnd):
+        return structs.replace(event, index=event.index + by)
+    return event

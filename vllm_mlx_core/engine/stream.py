@@ -38,6 +38,7 @@ class RequestStream:
         self._model = model
         self._user = user
         self._open = dict(pipelines)
+        self._pipelines = tuple(pipelines.values())
         self.sequence_ids = tuple(pipelines)
         self._abort = abort
         self._on_end = on_end
@@ -138,6 +139,11 @@ class RequestStream:
         """Abort whatever still runs, and end an iteration that waits. Safe at any time, more than once."""
         self.fail(EngineFailed("The request was cancelled."))
 
+    @property
+    def num_invalid_calls(self) -> int:
+        """How many tool calls so far did not fit their tool's schema."""
+        return sum(pipeline.num_invalid_calls for pipeline in self._pipelines)
+
     def summary(self) -> RequestSummary:
         """Return how the request went. Call it from ``on_end`` or later."""
         now = time.monotonic()
@@ -155,6 +161,7 @@ class RequestStream:
             finish_reasons=tuple(self._finish_reasons),
             first_token_s=None if first is None else first - self._started_at,
             total_s=now - self._started_at,
+            invalid_tool_calls=self.num_invalid_calls,
             error=None if self._error is None else type(self._error).__name__,
         )
 

@@ -1,7 +1,8 @@
-"""Counting the tokens a completion spends on thinking."""
+"""Whether a completion is thinking just now, and how many tokens it has spent on it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -10,38 +11,50 @@ from vllm_mlx_core.api import ReasoningDelta, TextDelta
 if TYPE_CHECKING:
     from vllm_mlx_core.api import ReasoningParser
 
+log = logging.getLogger(__name__)
+
+
+def thinking_in_prompt(parser: type[ReasoningParser], prompt: str) -> tuple[bool, bool]:
+    """Return what the parser reads in a rendered prompt: whether thinking is open, and whether it is off.
+
+    Never raises: a parser that does learns nothing.
+    """
+    try:
+        is_open, is_off = parser.thinking_in_prompt(prompt)
+    except Exception:
+        log.exception("The parser %s failed on the prompt", parser.__name__)
+        return False, False
+    return is_open, is_off
+
 
 class ThinkingCounter:
-    """Follows a reasoning parser from outside, by its markers and by what it emits.
+    """Follows a reasoning parser from outside, by its ``thinking`` and by what it emits.
 
-    A token counts if thinking was open before or after it, so the markers themselves count.
+    A token counts if thinking was open before or after it, so the markers themselves count, or if it gave thinking.
     """
 
     def __init__(self, parser: ReasoningParser) -> None:
         self.num_tokens = 0
-        self._start, self._end = parser.start, parser.end
-        self._keep = max(len(self._start), len(self._end)) - 1
-        self._inside = parser.context.thinking_open
-        self._answered = parser.context.thinking_off and not self._inside
-        self._tail = ""
+        self.is_open = parser.thinking
+        """Whether what comes next belongs to the thinking."""
+        self._parser = parser
+        self._before = parser.thinking
+        self._ignored = False  # the parser leaves its ``thinking`` true in the middle of an answer
 
-    def note(self, text: str, events: Iterable[TextDelta | ReasoningDelta]) -> None:
-        """Take one token: its text, and what the parser made of it. Mutates."""
-        before = self._inside
-        kinds = {type(event) for event in events}
-        tail = self._tail + text
-        if not self._inside and not self._answered and self._start and self._start in tail:
-            self._inside = True
-            tail = tail.partition(self._start)[2]
-        closed = bool(self._end) and self._inside and self._end in tail
-        if closed:
-            tail = tail.partition(self._end)[2]
-        self._tail = tail[-self._keep :] if self._keep > 0 else ""
-        if ReasoningDelta in kinds:
-            self._inside = True
-        if TextDelta in kinds:
-            self._answered = True
-        if before or self._inside:
+    def note(self, events: Iterable[TextDelta | ReasoningDelta]) -> None:
+        """Take what the parser made of one more token. Mutates."""
+        after = self._parser.thinking
+        thought = answered = False
+        for event in events:
+            if isinstance(event, ReasoningDelta):
+                thought = True
+            else:
+                answered = True
+        if not after:
+            self._ignored = False
+        elif self._before and answered and not thought:
+            self._ignored = True
+        now_open = after and not self._ignored
+        if thought or now_open or (self.is_open and not self._ignored):
             self.num_tokens += 1
-        if closed or TextDelta in kinds:
-            self._inside = False
+        self.is_open, self._before = now_open, after

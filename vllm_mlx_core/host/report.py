@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from vllm_mlx_core.api.errors import MissingExtra, PluginError
@@ -24,7 +25,7 @@ distribution offers the name, so it takes ``name@distribution``. ``missing extra
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the listing. ``kind`` is a registry's kind, or ``hooks``."""
+    """One line of the listing. ``kind`` is a registry's kind, or ``hooks``; ``aliases``: its other names."""
 
     kind: str
     name: str
@@ -33,13 +34,14 @@ class Row:
     state: State
     target: str
     detail: str = ""
+    aliases: Sequence[str] = ()
 
 
 def rows(host: Host, *, check: bool = False) -> list[Row]:
     """Return the listing of a loaded host. With ``check`` every target is imported and verified, else none is."""
     found = [_hook_row(plugin) for plugin in host.plugins]
     for registry in host.registries.values():
-        found += [_entry_row(registry, entry, check=check) for entry in registry.offers()]
+        found += _registry_rows(registry, check=check)
     return found
 
 
@@ -56,15 +58,51 @@ def as_json(listing: Iterable[Row]) -> str:
 def as_table(listing: Sequence[Row]) -> str:
     """Return the listing as text in columns; below it a line for each entry that has something to explain."""
     header = ("KIND", "NAME", "DISTRIBUTION", "VERSION", "STATE", "TARGET")
-    lines = [header, *((r.kind, r.name, r.distribution, r.version, r.state, r.target) for r in listing)]
+    lines = [header, *((r.kind, _names(r), r.distribution, r.version, r.state, r.target) for r in listing)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     details = [f"{row.kind} {row.name}: {row.detail}" for row in listing if row.detail]
     return "\n".join([*table, *([""] if details else []), *details])
 
 
+def _names(row: Row) -> str:
+    return f"{row.name} ({', '.join(row.aliases)})" if row.aliases else row.name
+
+
 def _hook_row(plugin: HookPlugin) -> Row:
     return _row(HOOKS, plugin.entry, plugin.state, plugin.detail)
+
+
+def _registry_rows(registry: Registry[Any], *, check: bool) -> list[Row]:
+    """Return a row for each target, under its canonical name; a name of which there is more to say has its own."""
+    plain: dict[tuple[str, str], list[Entry]] = {}
+    found = []
+    for entry in registry.offers():
+        if registry.is_hidden(entry) or registry.is_ambiguous(entry):
+            found.append(_entry_row(registry, entry, check=check))
+        else:
+            plain.setdefault((entry.distribution, entry.target_path), []).append(entry)
+    for entries in plain.values():
+        first = _canonical(entries, registry.base)
+        aliases = [entry.name for entry in entries if entry is not first]
+        found.append(replace(_entry_row(registry, first, check=check), aliases=aliases))
+    return sorted(found, key=lambda row: (row.name, row.distribution))
+
+
+def _canonical(entries: Sequence[Entry], base: type) -> Entry:
+    """Return the entry that is called like its module, else like its class (``base`` apart), else the first by name.
+
+    The order in which a package declares its entry points does not survive the building of the package.
+    """
+    module, _, class_name = entries[0].target_path.partition(":")
+    named = {_bare(entry.name): entry for entry in reversed(entries)}
+    by_module = named.get(_bare(module.rpartition(".")[2]))
+    by_class = named.get(_bare(class_name).removesuffix(_bare(base.__name__)))
+    return by_module or by_class or entries[0]
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _entry_row(registry: Registry[Any], entry: Entry, *, check: bool) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vllm_mlx_core.api import Checkpoint, LoadOptions, ModelInfo, ParserChoice, Settings
 from vllm_mlx_core.engine.client import ModelClient, Observers
@@ -38,7 +38,7 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
     """
     check_names(host, settings)
     options.progress("finding the model", None)
-    checkpoint = host.resolve_model(reference, options)
+    checkpoint = replace(host.resolve_model(reference, options), template=options.chat_template)
     family_name = host.detect_family(checkpoint)
     family_class = host.model_families.get(family_name)
     parsers = choose_parsers(checkpoint, family_name, family_class, host, settings)

@@ -12,7 +12,6 @@ Every sample is cut in many ways and must give the same events each time. The su
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 
 CUT_WIDTHS = (1, 2, 3, 5, 7, 13)
 DAMAGE = (" x", '"', "}")
+MAX_DAMAGES = 200
+"""Most places where one sample is damaged: the longest samples are not damaged at every character."""
 PLAIN_TEXTS = (
     "",
     "Hello.",
@@ -130,6 +131,12 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
         for width in CUT_WIDTHS:
             assert self._run(sample, _pieces(sample.text, width)) == whole, f"cut every {width} characters"
 
+    def test_a_sample_gives_the_same_token_by_token(self, sample: S) -> None:
+        """Cut as tokenizers cut, markers whole, a sample gives the same joined events as the whole."""
+        tokens = self._tokens(sample.text)
+        assert "".join(tokens) == sample.text
+        assert self._run(sample, tokens) == self._run(sample, [sample.text]), f"cut into {tokens}"
+
     def test_a_sample_gives_the_same_at_random_cuts(self, sample: S) -> None:
         """Cut anywhere, empty pieces included, a sample gives the same joined events as the whole."""
         whole = self._run(sample, [sample.text])
@@ -211,7 +218,8 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
 
     def test_a_damaged_sample_keeps_the_rules(self, sample: S) -> None:
         """With something wrong put in anywhere, a sample gives the same at every cut, and loses no text."""
-        for position in range(len(sample.text) + 1):
+        step = len(sample.text) // MAX_DAMAGES + 1
+        for position in range(0, len(sample.text) + 1, step):
             for wrong in DAMAGE:
                 text = sample.text[:position] + wrong + sample.text[position:]
                 whole = self._run(sample, [text])
@@ -219,6 +227,13 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
                 self._check_nothing_lost(text, whole)
 
     # -- helpers --------------------------------------------------------------------------------------------------
+
+    def _tokens(self, text: str) -> list[str]:
+        """Cut a text about where tokenizers do: markers, words with the space before them, runs of punctuation."""
+        tokens: list[str] = []
+        for i, part in enumerate(re.split(f"({_any_of(self.markers())})", text)):
+            tokens += [part] if i % 2 else re.findall(r" ?\w+| ?[^\w\s]+|\s+", part)
+        return tokens
 
     def _run(self, sample: S | None, pieces: Iterable[str]) -> list[Event]:
         parser = self.make_parser(sample)
@@ -278,16 +293,23 @@ class ToolParserSuite(_ParserSuite[ToolSample], ConformanceSuite):
         """Return the content, if there is nothing else."""
         return fold(events).content if all(isinstance(event, TextDelta) for event in events) else None
 
+    def _check_nothing_lost(self, text: str, events: Sequence[Event]) -> None:
+        """All text is there, but that of a call which the end cuts off after one of its markers."""
+        emitted = self.emitted_text(events)
+        if emitted is not None:
+            begun = (text[:i] for marker in self.markers() for i in _positions(marker, text))
+            is_explained = any(_only_dropped(part, emitted, self.markers()) for part in (text, *begun))
+            assert is_explained, f"{text!r} lost text on the way to {emitted!r}"
+
     def _check_truncated(self, sample: ToolSample, text: str, events: Sequence[Event]) -> None:
         """The content so far is there; of a call that was cut off nothing is, but the beginning of its first marker."""
         if self.bare or sample.literal:
-            begun = [text[:i] for marker in self.markers() for i in _positions(marker, text)]
-            emitted = self.emitted_text(events)
-            assert emitted is None or any(_only_dropped(part, emitted, self.markers()) for part in (text, *begun))
+            self._check_nothing_lost(text, events)
             return
         content = fold(events).content
-        common = os.path.commonprefix([content, sample.content])
-        rest = content[len(common) :].lstrip()
+        pairs = enumerate(zip(content, sample.content, strict=False))
+        same = next((i for i, (one, other) in pairs if one != other), min(len(content), len(sample.content)))
+        rest = content[same:].lstrip()
         assert not rest or any(marker.startswith(rest) for marker in self.markers()), f"{text!r} leaks {rest!r}"
         assert not rest or rest not in self.markers(), f"{text!r} leaks {rest!r}"
 
@@ -328,10 +350,36 @@ class ReasoningParserSuite(_ParserSuite[ReasoningSample], ConformanceSuite):
         """There are samples, and some of them hold reasoning."""
         assert any(sample.reasoning for sample in self.samples), "give samples with reasoning"
 
-    def test_the_parser_names_its_markers(self) -> None:
-        """``start`` and ``end`` are set: the text pipeline finds out by them whether a prompt opened the block."""
-        assert self.parser.start
-        assert self.parser.end
+    def test_the_parser_knows_how_a_prompt_opens_the_thinking(self) -> None:
+        """``start`` and ``end`` are set, unless the parser reads prompts in its own way; no prompt makes it raise."""
+        own = any("thinking_in_prompt" in vars(each) for each in self.parser.__mro__ if each is not ReasoningParser)
+        assert own or (self.parser.start and self.parser.end)
+        for text in (*self.plain_texts, *(sample.text for sample in self.samples)):
+            assert len(self.parser.thinking_in_prompt(text)) == 2
+        if not own:
+            assert self.parser.thinking_in_prompt(f"hi{self.parser.start}\n") == (True, False)
+            assert self.parser.thinking_in_prompt(f"hi{self.parser.start}\n\n{self.parser.end}\n") == (False, True)
+
+    def test_thinking_is_true_exactly_inside_the_thinking(self, sample: ReasoningSample) -> None:
+        """``thinking`` begins as the context says, is true after thinking and false after text of the answer."""
+        parser = self.make_parser(sample)
+        assert parser.thinking == parser.context.thinking_open, "before the first chunk"
+        for position, char in enumerate(sample.text, 1):
+            events = list(parser.feed(Chunk(char)))
+            read = sample.text[:position]
+            if events and not read.rstrip().endswith(self.markers()):  # held text may come with what ends it
+                assert parser.thinking == isinstance(events[-1], ReasoningDelta), f"after {read!r}"
+        if sample.content and not sample.reasoning:
+            assert not parser.thinking, "at the end"
+
+    def test_thinking_is_the_same_at_every_cut(self, sample: ReasoningSample) -> None:
+        """``thinking`` depends on what was read, and not on how it was cut."""
+        one_by_one = self.make_parser(sample)
+        for position, char in enumerate(sample.text, 1):
+            list(one_by_one.feed(Chunk(char)))
+            whole = self.make_parser(sample)
+            list(whole.feed(Chunk(sample.text[:position])))
+            assert whole.thinking == one_by_one.thinking, f"after {sample.text[:position]!r}"
 
     def test_answer_without_thinking_comes_out_unchanged(self) -> None:
         """With thinking switched off in the prompt, plain text is the answer."""
@@ -375,18 +423,36 @@ def _positions(marker: str, text: str) -> Iterator[int]:
     return (match.start() for match in re.finditer(re.escape(marker), text))
 
 
+def _any_of(markers: Iterable[str]) -> str:
+    """Return a regular expression for the longest of ``markers`` at a place; for none, one that fits nothing."""
+    return "|".join(re.escape(marker) for marker in sorted(markers, key=len, reverse=True)) or "(?!)"
+
+
 def _only_dropped(text: str, output: str, markers: Sequence[str]) -> bool:
     """Return whether ``output`` is ``text`` without some of its markers and white space."""
+    droppable = re.compile(rf"{_any_of(markers)}|\s+")
+    rest = iter(text)
+    if droppable.sub("", text) == droppable.sub("", output) and all(char in rest for char in output):
+        return True  # all but markers and white space is there, and nothing came from elsewhere
+    return _is_explained(text, output, markers)
+
+
+def _is_explained(text: str, output: str, markers: Sequence[str]) -> bool:
+    """Return the same exactly, for markers that overlap; takes longer."""
     # reached[i]: how much of the output can be explained by the first i characters of the text
-    reached: list[set[int]] = [set() for _ in range(len(text) + 1)]
-    reached[0].add(0)
-    for i, char in enumerate(text):
-        for j in reached[i]:
-            if output.startswith(char, j):
-                reached[i + 1].add(j + 1)
-            if char.isspace():
-                reached[i + 1].add(j)
-            for marker in markers:
-                if text.startswith(marker, i):
-                    reached[i + len(marker)].add(j)
-    return len(output) in reached[-1]
+    reached: dict[int, set[int]] = {0: {0}}
+    for i in range(len(text)):
+        explained = reached.pop(i, None)
+        if explained is None:
+            if not reached:
+                return False
+            continue
+        further = {j + 1 for j in explained if output.startswith(text[i], j)}
+        if text[i].isspace():
+            further |= explained
+        if further:
+            reached.setdefault(i + 1, set()).update(further)
+        for marker in markers:
+            if text.startswith(marker, i):
+                reached.setdefault(i + len(marker), set()).update(explained)
+    return len(output) in reached.get(len(text), ())

@@ -16,6 +16,6 @@ def vllm_mlx_choose_parsers(checkpoint: Checkpoint) -> ParserChoice | None:
 def _templates(checkpoint: Checkpoint) -> str:
     """Return the source of the chat template, and of the one for tools if that is a file of its own."""
     for_tools = checkpoint.path / "additional_chat_templates" / "tool_use.jinja"
-    if not for_tools.is_file():
+    if checkpoint.template is not None or not for_tools.is_file():
         return checkpoint.chat_template
     return checkpoint.chat_template + for_tools.read_text(encoding="utf-8", errors="replace")

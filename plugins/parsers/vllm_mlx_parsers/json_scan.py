@@ -18,10 +18,11 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from .scan import skip_space
+from .scan import SPACE, skip_space
 
 PLAIN_STRING = re.compile(r'[^"\\\x00-\x1f]+')
 """What needs no escape inside a JSON string."""
+_PLAIN_JSON_STRING = re.compile(r'"[^"\\\x00-\x1f\ud800-\udfff]*"')
 _WORD = re.compile(r"[A-Za-z0-9.+-]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LITERALS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
@@ -34,6 +35,8 @@ _State: TypeAlias = "Callable[[Any, str, int], int]"
 
 class JSONScanner:
     """Reads one JSON value. ``done`` and ``broken`` say how far it is; at most one of them becomes true."""
+
+    __slots__ = ("_closers", "_escape", "_gap", "_in_key", "_out", "_state", "_word", "broken", "done")
 
     def __init__(self) -> None:
         self.done = False
@@ -68,18 +71,27 @@ class JSONScanner:
 
     def take(self) -> str:
         """Return the repaired JSON that was read since the last call. Mutates."""
-        piece = "".join(self._out)
-        self._out.clear()
+        out = self._out
+        if not out:
+            return ""
+        piece = out[0] if len(out) == 1 else "".join(out)
+        out.clear()
         return piece
 
     # -- states: each consumes something or changes the state, and returns the new position --
 
     def _value(self, text: str, pos: int) -> int:
+        if text[pos] in SPACE:
+            pos = self._space(text, pos, self._out)
+            if pos == len(text):
+                return pos
+        return self._begin_value(text, pos)
+
+    def _space(self, text: str, pos: int, out: list[str]) -> int:
         start = pos
         pos = skip_space(text, pos)
-        if pos > start:
-            self._out.append(text[start:pos])
-        return self._begin_value(text, pos) if pos < len(text) else pos
+        out.append(text[start:pos])
+        return pos
 
     def _begin_value(self, text: str, pos: int) -> int:
         char = text[pos]
@@ -100,18 +112,17 @@ class JSONScanner:
 
     def _member(self, text: str, pos: int) -> int:
         """Expect a member, or the closing bracket: after an opening bracket or after a comma."""
-        start = pos
-        pos = skip_space(text, pos)
-        if pos > start:
-            self._gap.append(text[start:pos])
-        if pos == len(text):
-            return pos
+        if text[pos] in SPACE:
+            pos = self._space(text, pos, self._gap)
+            if pos == len(text):
+                return pos
         char = text[pos]
         if char == self._closers[-1]:
             self._gap.clear()
             return self._close(char, pos)
-        self._out += self._gap
-        self._gap.clear()
+        if self._gap:
+            self._out += self._gap
+            self._gap.clear()
         if self._closers[-1] == "]":
             return self._begin_value(text, pos)
         if char != '"':
@@ -122,12 +133,10 @@ class JSONScanner:
         return pos + 1
 
     def _colon(self, text: str, pos: int) -> int:
-        start = pos
-        pos = skip_space(text, pos)
-        if pos > start:
-            self._out.append(text[start:pos])
-        if pos == len(text):
-            return pos
+        if text[pos] in SPACE:
+            pos = self._space(text, pos, self._out)
+            if pos == len(text):
+                return pos
         if text[pos] != ":":
             return self._break(pos)
         self._out.append(":")
@@ -136,12 +145,10 @@ class JSONScanner:
 
     def _after(self, text: str, pos: int) -> int:
         """Expect a comma or the closing bracket."""
-        start = pos
-        pos = skip_space(text, pos)
-        if pos > start:
-            self._out.append(text[start:pos])
-        if pos == len(text):
-            return pos
+        if text[pos] in SPACE:
+            pos = self._space(text, pos, self._out)
+            if pos == len(text):
+                return pos
         char = text[pos]
         if char == ",":
             self._gap.append(char)
@@ -246,14 +253,10 @@ class JSONObjectScanner:
         self.done = False
         self.broken = False
         self._state: _State = JSONObjectScanner._open
-        self._scanner = JSONScanner()
+        self.scanner = JSONScanner()
+        """What reads the key or value that was begun last."""
         self._key_json: list[str] = []
         self._key = ""
-
-    @property
-    def in_string(self) -> bool:
-        """Whether what comes next stands inside a string that is, or is part of, a member's value."""
-        return self._state is JSONObjectScanner._read_value and self._scanner.in_string
 
     def value(self, key: str, json: str) -> None:
         """More of the value of the member ``key``: repaired JSON, not empty, cut anywhere. Override it."""
@@ -282,14 +285,14 @@ class JSONObjectScanner:
         if text[pos] != '"':
             self.broken = True
             return pos
-        self._scanner = JSONScanner()
+        self.scanner = JSONScanner()
         self._state = JSONObjectScanner._read_key
         return pos
 
     def _read_key(self, text: str, pos: int) -> int:
-        pos = self._scanner.feed(text, pos)
-        self._key_json.append(self._scanner.take())
-        if self._scanner.done:
+        pos = self.scanner.feed(text, pos)
+        self._key_json.append(self.scanner.take())
+        if self.scanner.done:
             self._key = decode_string("".join(self._key_json))
             self._key_json.clear()
             self._state = JSONObjectScanner._colon
@@ -301,12 +304,12 @@ class JSONObjectScanner:
     def _begin_value(self, text: str, pos: int) -> int:
         pos = skip_space(text, pos)
         if pos < len(text):
-            self._scanner = JSONScanner()
+            self.scanner = JSONScanner()
             self._state = JSONObjectScanner._read_value
         return pos
 
     def _read_value(self, text: str, pos: int) -> int:
-        scanner = self._scanner
+        scanner = self.scanner
         pos = scanner.feed(text, pos)
         piece = scanner.take()
         if piece:
@@ -347,6 +350,8 @@ def decode_string(text: str) -> str:
 
     Raises ValueError if ``text`` is not a JSON string.
     """
+    if _PLAIN_JSON_STRING.fullmatch(text):
+        return text[1:-1]
     value = json.loads(text)
     if not isinstance(value, str):
         raise ValueError(f"{text!r} is not a JSON string.")

@@ -10,37 +10,53 @@ import ast
 import json
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from json.encoder import encode_basestring
 from typing import Any
+from urllib.parse import unquote
 
 from .json_scan import JSONScanner
 
 _TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+_COMBINED = ("anyOf", "oneOf", "allOf")
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 _WHOLE = re.compile(r"([+-]?[0-9]{1,400})\.0*")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_INDEX = re.compile(r"[0-9]{1,6}")
 _WORDS = {"true": True, "false": False}
+_NOTHING = object()
 
 
 class Schema:
-    """One schema within a document. Does not mutate it."""
+    """One schema within a document, which must not change. Everything it says is found once, when it is asked."""
 
     def __init__(self, node: Any, root: Any = None) -> None:
         self._node = node
         self._root = node if root is None else root
+        self._members: dict[str, Schema] = {}
 
     @cached_property
     def types(self) -> frozenset[str]:
         """The JSON types a value may have; empty if the schema does not say."""
-        types, _ = self._gather()
-        return types
+        types: set[str] = set()
+        for node in self._alternatives:
+            said = node.get("type")
+            names = [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
+            known = _TYPES.intersection(name.lower() for name in names)
+            types |= known or self._implied(node)
+            if node.get("nullable") is True:
+                types.add("null")
+        return frozenset(types)
 
     @cached_property
-    def choices(self) -> Sequence[Any] | None:
-        """The values of ``enum`` or ``const``, or None."""
-        _, choices = self._gather()
+    def choices(self) -> Sequence[Any]:
+        """The values of ``enum`` and ``const``."""
+        choices: list[Any] = []
+        for node in self._alternatives:
+            choices += _choices(node)
         return choices
 
     @property
@@ -48,24 +64,27 @@ class Schema:
         """Whether every text is a value as it stands."""
         return self.types == {"string"}
 
+    @property
+    def is_nullable_text(self) -> bool:
+        """Whether every text is a value as it stands, but for the word ``null``."""
+        return self.types == {"string", "null"}
+
     def member(self, name: str) -> Schema:
         """Return the schema of the member ``name`` of an object; an empty one if there is none."""
-        fallback: Any = {}
-        for node in self._alternatives:
-            properties = node.get("properties")
-            if isinstance(properties, Mapping) and name in properties:
-                return Schema(properties[name], self._root)
-            if isinstance(node.get("additionalProperties"), Mapping):
-                fallback = node["additionalProperties"]
-        return Schema(fallback, self._root)
+        if name not in self._members:
+            declared, others = [], []
+            for node in self._alternatives:
+                properties = node.get("properties")
+                if isinstance(properties, Mapping) and name in properties:
+                    declared.append(properties[name])
+                others.append(node.get("additionalProperties"))
+            self._members[name] = self._any_of(declared or others)
+        return self._members[name]
 
-    @property
+    @cached_property
     def items(self) -> Schema:
         """The schema of the elements of an array; an empty one if it does not say."""
-        for node in self._alternatives:
-            if isinstance(node.get("items"), Mapping):
-                return Schema(node["items"], self._root)
-        return Schema({}, self._root)
+        return self._any_of([node.get("items") for node in self._alternatives])
 
     @cached_property
     def member_names(self) -> frozenset[str]:
@@ -83,12 +102,14 @@ class Schema:
         The schema's types are tried, the plainest reading first and string last. What fits none stays a string.
         Without a schema, objects and arrays are decoded, and the rest are strings.
         """
-        value = self._choice(text)
-        if value is not _NOTHING:
-            return json_text(value)
+        if self.is_text:
+            return json_text(text)
+        choice = self._choice(text)
+        if choice is not _NOTHING:
+            return json_text(choice)
         word = text.strip()
         types = self.types or {"object", "array"}
-        if "null" in types and word in ("null", "None") and not self.is_text:
+        if "null" in types and word in ("null", "None"):
             return "null"
         if "boolean" in types and word.lower() in _WORDS:
             return json_text(_WORDS[word.lower()])
@@ -102,49 +123,54 @@ class Schema:
                 return decoded
         return json_text(text)
 
+    def json_of(self, text: str) -> str:
+        """Return ``text``, a value that a model wrote as JSON. What is no JSON is read like plain text.
+
+        So is what must be a string by the schema and is none.
+        """
+        word = text.strip()
+        decoded = _scan(word)
+        if decoded is None or (self.is_text and not decoded.startswith('"')):
+            return self.to_json(text)
+        return decoded
+
     def _choice(self, text: str) -> Any:
         """Return the choice that ``text`` names, or _NOTHING."""
-        for choice in self.choices or ():
-            if isinstance(choice, str) and choice == text:
-                return choice
-        for choice in self.choices or ():
-            if not isinstance(choice, str | Mapping | list) and json_text(choice).lower() == text.strip().lower():
+        if text in (choice for choice in self.choices if isinstance(choice, str)):
+            return text
+        word = text.strip().lower()
+        for choice in self.choices:
+            is_word = choice is None or isinstance(choice, bool | int)
+            is_number = isinstance(choice, float) and math.isfinite(choice)
+            if (is_word or is_number) and json.dumps(choice) == word:
                 return choice
         return _NOTHING
 
-    def _gather(self) -> tuple[frozenset[str], Sequence[Any] | None]:
-        types: set[str] = set()
-        choices: list[Any] | None = None
-        for node in self._alternatives:
-            said = node.get("type")
-            types.update(t for t in (said if isinstance(said, list) else [said]) if isinstance(t, str) and t in _TYPES)
-            if node.get("nullable") is True:
-                types.add("null")
-            values = [node["const"]] if "const" in node else node.get("enum")
-            values = values if isinstance(values, list) else None
-            if values is not None:
-                choices = [*(choices or ()), *values]
-                if said is None:
-                    types.update(map(_type_of, values))
-            elif said is None and isinstance(node.get("properties"), Mapping):
-                types.add("object")
-            elif said is None and isinstance(node.get("items"), Mapping):
-                types.add("array")
-        return frozenset(types), choices
+    def _implied(self, node: Mapping[str, Any]) -> set[str]:
+        """Return the types that a schema without ``type`` speaks of."""
+        choices = _choices(node)
+        if choices:
+            return set(map(_type_of, choices))
+        if isinstance(node.get("properties"), Mapping):
+            return {"object"}
+        return {"array"} if isinstance(node.get("items"), Mapping) else set()
+
+    def _any_of(self, nodes: Sequence[Any]) -> Schema:
+        found = [node for node in nodes if isinstance(node, Mapping)]
+        return Schema(found[0] if len(found) == 1 else {"anyOf": found}, self._root)
 
     @cached_property
     def _alternatives(self) -> Sequence[Mapping[str, Any]]:
         """The schema and every schema that it refers to or combines, each once."""
         found: dict[int, Mapping[str, Any]] = {}
         waiting = [self._node]
-        while waiting:
-            node = waiting.pop(0)
+        for node in waiting:  # which grows meanwhile
             if not isinstance(node, Mapping) or id(node) in found:
                 continue
             found[id(node)] = node
             if isinstance(node.get("$ref"), str):
                 waiting.append(self._resolve(node["$ref"]))
-            for keyword in ("anyOf", "oneOf", "allOf"):
+            for keyword in _COMBINED:
                 if isinstance(node.get(keyword), list):
                     waiting += node[keyword]
         return list(found.values())
@@ -154,24 +180,41 @@ class Schema:
         if not reference.startswith("#"):
             return None
         node = self._root
-        for part in filter(None, reference[1:].split("/")):
+        for part in filter(None, unquote(reference[1:]).split("/")):
             key = part.replace("~1", "/").replace("~0", "~")
             if isinstance(node, Mapping) and key in node:
                 node = node[key]
-            elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            elif isinstance(node, list) and _INDEX.fullmatch(key) and int(key) < len(node):
                 node = node[int(key)]
             else:
                 return None
         return node
 
 
-_NOTHING = object()
-
-
 def json_text(value: Any) -> str:
-    """Return ``value`` as JSON, with Unicode as it is; half a surrogate pair, which no UTF-8 can carry, is U+FFFD."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    """Return ``value`` as JSON, with Unicode as it is; half a surrogate pair, which no UTF-8 can carry, is U+FFFD.
+
+    Raises ValueError or TypeError if JSON has no such value.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text if text.isascii() else _without_surrogates(text)
+
+
+def json_escaped(text: str) -> str:
+    """Return what stands for ``text`` inside the quotes of a JSON string; see ``json_text``."""
+    escaped = encode_basestring(text)[1:-1]
+    return escaped if escaped.isascii() else _without_surrogates(escaped)
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _choices(node: Mapping[str, Any]) -> list[Any]:
+    if "const" in node:
+        return [node["const"]]
+    values = node.get("enum")
+    return values if isinstance(values, list) else []
 
 
 def _type_of(value: Any) -> str:
@@ -205,14 +248,23 @@ def _number(word: str, *, whole: bool) -> str | None:
     return json.dumps(value) if math.isfinite(value) else None
 
 
-def _container(word: str) -> str | None:
-    """Return the JSON of an object or array, which may be written with Python's quotes; None if it is neither."""
+def _scan(word: str) -> str | None:
+    """Return ``word``, which should be one JSON value and nothing else, repaired; None if it is not one."""
     scanner = JSONScanner()
     end = scanner.feed(word)
-    if scanner.done and end == len(word):
-        return scanner.take()
+    scanner.finish()
+    return scanner.take() if scanner.done and end == len(word) else None
+
+
+def _container(word: str) -> str | None:
+    """Return the JSON of an object or array, which may be written as Python writes it; None if it is neither."""
+    decoded = _scan(word)
+    if decoded is not None:
+        return decoded
     try:
-        value = ast.literal_eval(word)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that Python does not know
+            value = ast.literal_eval(word)
         return json_text(value) if isinstance(value, dict | list) else None
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None

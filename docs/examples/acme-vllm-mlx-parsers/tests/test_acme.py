@@ -5,5 +5,5 @@ from vllm_mlx_core.testing.parsers import ToolSample
 
 
 class TestAcme(ToolParserSuite):
-    parser, extra_markers = AcmeToolParser, ("CALL ",)
+    parser, extra_markers, bare = AcmeToolParser, ("CALL ",), True
     samples = (ToolSample('Hi\nCALL f {"a": 1}', "Hi\n", [("f", {"a": 1})]), ToolSample("CALL", "CALL"))

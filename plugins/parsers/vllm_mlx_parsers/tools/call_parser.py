@@ -7,7 +7,7 @@ import secrets
 from abc import abstractmethod
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from vllm_mlx_core.api import (
     ParserContext,
@@ -18,7 +18,7 @@ from vllm_mlx_core.api import (
     ToolEvent,
     ToolParser,
 )
-from vllm_mlx_parsers.grammar import GrammarParser, Malformed, Reading, Unfinished
+from vllm_mlx_parsers.grammar import GrammarParser, Malformed, PushScanner, Reading, Unfinished
 from vllm_mlx_parsers.json_scan import PLAIN_STRING
 from vllm_mlx_parsers.scan import SPACE, Markers
 
@@ -28,6 +28,19 @@ SURROUNDINGS = "kept, without the calls and without white space between text and
 
 _TICKS = re.compile("`+")
 _plain_string = PLAIN_STRING.fullmatch
+
+
+class ArgumentScanner(PushScanner, Protocol):
+    """Something that reads a value piece by piece and turns it into JSON."""
+
+    @property
+    def in_string(self) -> bool:
+        """Whether what comes next stands inside a string, all of which has been handed over so far."""
+        ...
+
+    def take(self) -> str:
+        """Return the JSON that became certain since the last call. Mutates."""
+        ...
 
 
 class CallParser(GrammarParser[ToolEvent], ToolParser):
@@ -52,20 +65,28 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
     ends: ClassVar[tuple[str, ...]] = ()
     """Markers that close a call or a list of calls. A call that is not complete after one of them is malformed, even
     if the stream ends there."""
-    bare: ClassVar[bool] = False
-    """Whether ``starts`` are ordinary text, so that what follows is a call only if it names a declared tool."""
+    bare: bool = False
+    """Whether ``starts`` are ordinary text, so that what follows is a call only if it names a declared tool. ``calls``
+    may set it, where only some of them are."""
     fences: ClassVar[bool] = True
     """Whether calls inside Markdown code fences, and at the beginning of code spans, are only text."""
+    fenced: ClassVar[bool] = False
+    """Whether the backticks that open a code fence are a start marker too, because calls may be fenced. A fence that
+    holds something else is text, to its end. Needs ``fences``."""
+    frame: ClassVar[tuple[str, ...]] = ()
+    """Markers around the answer: cut out as calls are, with the white space next to them."""
     surroundings = SURROUNDINGS
 
     _starts: ClassVar[Markers]
+    _unseen: ClassVar[frozenset[str]]  # stop tokens, if they come up in the text
     _plain_text: ClassVar[Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not hasattr(cls, "starts"):
             return  # a base of other parsers
-        cls._starts = Markers(*cls.starts, "`") if cls.fences else Markers(*cls.starts)
+        cls._unseen = frozenset(cls.stop_tokens).difference(cls.starts)
+        cls._starts = Markers(*cls.starts, *cls.frame, *cls._unseen, *("`" * cls.fences))
         first = re.escape(cls._starts.first)
         cls._plain_text = re.compile(f"[^{first}]*[^{first}{SPACE}]").fullmatch
 
@@ -77,7 +98,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         self._fence = 0  # how many backticks opened the code fence that we are in
         self._span = 0  # how many opened a code span on this line
         self._wrote = False
-        self._called = False  # a call has started since the last text
+        self._called = False  # a call has started, or something else was cut out, since the last text
         self._space: list[str] = []  # white space before the calls
         self._after: list[str] = []  # white space after the last call
 
@@ -106,6 +127,8 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
                 yield from self.calls(marker)
             except Malformed as failure:
                 self._give_up(cut_off=isinstance(failure, Unfinished))
+            else:
+                self._fence = 0
             self._raw = None
         if not self._called and self._space:
             self.events.append(TextDelta("".join(self._space)))
@@ -115,9 +138,15 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         while True:
             marker = yield from self._until_marker()
             if marker == "`":
-                yield from self._backticks()
+                marker = yield from self._backticks()
+                if marker:
+                    return marker
+            elif marker in self._unseen:
+                continue
             elif marker and self._fence:
                 self.write(marker)
+            elif marker in self.frame:
+                self._cut_out()
             else:
                 return marker
 
@@ -136,20 +165,29 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
                 self.pass_on(self._plain_text, TextDelta)
             yield
 
-    def _backticks(self) -> Reading[None]:
-        """Read backticks, one of which was read, and a marker that they quote."""
+    def _backticks(self) -> Reading[str]:
+        """Read backticks, one of which was read, and a marker that they quote. Return them if they are a start."""
         ticks = 1 + len((yield from self.run(_TICKS)))
-        self.write("`" * ticks)
+        quote = "`" * ticks
+        opens_fence = ticks >= 3 and not self._fence
+        if opens_fence:
+            self._fence, self._span = ticks, 0
+            if self.fenced:
+                return quote
+        self.write(quote)
+        if opens_fence:
+            return ""
         if self._fence:
             self._fence = 0 if ticks >= self._fence else self._fence
-        elif ticks >= 3:
-            self._fence, self._span = ticks, 0
         elif self._span:
             self._span = 0 if ticks == self._span else self._span
         else:
             self._span = ticks
             with suppress(Unfinished):
-                self.write((yield from self.one_of(self._starts)))
+                quoted = yield from self.one_of(self._starts)
+                if quoted not in self._unseen:
+                    self.write(quoted)
+        return ""
 
     def _give_up(self, *, cut_off: bool) -> None:
         raw = self.recorded()
@@ -160,7 +198,16 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         self._open = False
         self.write(raw)
 
+    @property
+    def begins_line(self) -> bool:
+        """Whether only white space, or a call, stands between the marker just read and the beginning of its line."""
+        return self._called or not self._wrote or "\n" in "".join(self._space)
+
     # -- what comes out -------------------------------------------------------------------------------------------
+
+    def _cut_out(self) -> None:
+        self._called = True
+        self._after.clear()
 
     def write(self, text: str) -> None:
         """Pass ``text`` on as content; white space at its end is held until more comes. Mutates."""
@@ -185,8 +232,8 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         """Begin a call whose name is known. Raises Malformed without a name, or if it must be declared and is not."""
         if not name or (self.bare and not self.context.declares(name)):
             raise Malformed
-        self._called = self._open = True
-        self._after.clear()
+        self._cut_out()
+        self._open = True
         self.events.append(ToolCallStart(self._num_calls, call_id or self.new_id(name), name))
         self._num_calls += 1
 
@@ -204,6 +251,25 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
     def pass_arguments_on(self, plain: Any) -> None:
         """Until something else is read, turn chunks for which ``plain`` is true into arguments at once. Mutates."""
         self.pass_on(plain, partial(ToolCallArguments, self._num_calls - 1))
+
+    def scan_arguments(self, scanner: ArgumentScanner, plain: Any) -> Reading[None]:
+        """Read a value with ``scanner`` and add it to the arguments of the call that is open.
+
+        ``plain`` says which text inside a string becomes itself in JSON. Raises Malformed, Unfinished.
+        """
+        while True:
+            self.pos = scanner.feed(self.text, self.pos)
+            if json := scanner.take():
+                self.arguments(json)
+            if scanner.done:
+                return
+            if scanner.broken:
+                raise Malformed
+            if self.ended:
+                raise Unfinished
+            if scanner.in_string:
+                self.pass_arguments_on(plain)
+            yield
 
     # -- calls and arguments in JSON ------------------------------------------------------------------------------
 
@@ -224,6 +290,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
                 raise Malformed
             if self.ended:
                 raise Unfinished
-            if call.in_string:
-                self.pass_arguments_on(_plain_string)
-            yield
+            if (scanner := call.streaming) is not None:
+                yield from self.scan_arguments(scanner, _plain_string)
+            else:
+                yield

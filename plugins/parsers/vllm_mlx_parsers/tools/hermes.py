@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from .tagged_json import TaggedJSONToolParser
+from typing import ClassVar
+
+from .json_calls import JSONCallsParser
 
 
-class HermesToolParser(TaggedJSONToolParser):
+class HermesToolParser(JSONCallsParser):
     """``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, one block for each call."""
 
     families = "Hermes 2 and 3, Qwen2.5, Qwen3 (not Coder), Granite 4, and models whose template knows no tools"
     sample = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-    start = "<tool_call>"
-    end = "</tool_call>"
+    starts = ("<tool_call>",)
+    ends = ("</tool_call>",)
+    special_tokens: ClassVar[tuple[str, ...]] = (*starts, *ends)

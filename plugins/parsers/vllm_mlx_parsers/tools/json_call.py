@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from vllm_mlx_parsers.json_scan import JSONObjectScanner, decode_string, repair_object
+from vllm_mlx_parsers.json_scan import JSONObjectScanner, JSONScanner, decode_string, repair_object
+
+_HARMLESS = frozenset({"id", "type"})
+"""Members that a call may have besides, even where nothing else tells that it is one."""
 
 
 class JSONCall(JSONObjectScanner):
@@ -12,8 +15,11 @@ class JSONCall(JSONObjectScanner):
 
     Name and arguments may come in either order, and other members are ignored. Of several members that can hold the
     arguments, the first counts. Missing, null and empty arguments are ``{}``; arguments that are themselves JSON
-    inside a string are decoded. Anything but an object is broken, and so is an object without a name. With
-    ``needs_arguments`` an object without arguments is broken too, and the name is given only once they have begun.
+    inside a string are decoded. Anything but an object is broken, and so is an object without a name.
+
+    With ``declared`` only what can be nothing else is a call, and all else is broken as soon as it shows: the name must
+    be one for which ``declared`` is true, arguments must be there, and other members must not. The name is then given
+    only once the arguments have begun.
     """
 
     def __init__(
@@ -22,7 +28,7 @@ class JSONCall(JSONObjectScanner):
         name_key: str = "name",
         argument_keys: Sequence[str] = ("arguments", "parameters"),
         id_key: str | None = None,
-        needs_arguments: bool = False,
+        declared: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__()
         self.name: str | None = None
@@ -32,7 +38,7 @@ class JSONCall(JSONObjectScanner):
         self._name_key = name_key
         self._argument_keys = argument_keys
         self._id_key = id_key
-        self._needs_arguments = needs_arguments
+        self._declared = declared
         self._named = self._started = False
         self._word: list[str] = []  # the name or the id, while it is read
         self._full_name = ""
@@ -42,9 +48,13 @@ class JSONCall(JSONObjectScanner):
         self._held: list[str] = []  # arguments that were not taken yet
 
     @property
-    def in_string(self) -> bool:
-        """Whether what comes next stands inside a string of the arguments, and they are passed on as they come."""
-        return self._started and self._streams and not self._arguments_done and super().in_string
+    def streaming(self) -> JSONScanner | None:
+        """What reads the arguments, once they are passed on as they come; all that it has read was taken.
+
+        It may be fed directly until it is done.
+        """
+        streams = self._started and self._streams and not self._arguments_done and not self.scanner.done
+        return self.scanner if streams else None
 
     def take(self) -> str:
         """Return the arguments, JSON text, that became certain since the last call. Mutates."""
@@ -58,7 +68,7 @@ class JSONCall(JSONObjectScanner):
         """Read on; once ``done`` is true all arguments can be taken. Mutates."""
         pos = super().feed(text, pos)
         if self.done and not self.broken and not self._started:
-            if not self._named or self._needs_arguments:
+            if not self._named or self._declared is not None:
                 self.broken, self.done = True, False
             else:
                 self._start()
@@ -79,12 +89,14 @@ class JSONCall(JSONObjectScanner):
             self._streams = json[0] == "{"
             self._held.append(json)
             self._start_if_ready()
+        elif self._declared is not None and key not in _HARMLESS:
+            self.broken = True
 
     def member(self, key: str) -> None:
         """Start the call once its name is complete, and decode arguments that came in a string."""
         if key == self._name_key and not self._named:
             name = self._take_word()
-            self.broken = not name
+            self.broken = not name or (self._declared is not None and not self._declared(name))
             self._full_name = name
             self._named = True
             self._start_if_ready()
@@ -103,7 +115,7 @@ class JSONCall(JSONObjectScanner):
     def _start_if_ready(self) -> None:
         if not self._named or self._started or self.broken:
             return
-        if self._needs_arguments and self._arguments_key is None:
+        if self._declared is not None and self._arguments_key is None:
             return
         # An id may still follow the name; where there can be one, only the arguments tell that it does not.
         if self._id_key is None or self.id or self._arguments_key is not None:

@@ -4,45 +4,63 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cache
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, ClassVar
 
-from vllm_mlx_core.api import ParserContext
-from vllm_mlx_parsers.grammar import Reading, Unfinished
+from vllm_mlx_core.api import ParserContext, ToolCallArguments, ToolEvent
+from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
 from vllm_mlx_parsers.scan import Markers
-from vllm_mlx_parsers.schema import Schema, json_text
+from vllm_mlx_parsers.schema import Schema, json_escaped, json_text
 
 from .call_parser import CallParser
 
-_NOTHING: Schema = Schema({})
+_UNKNOWN = Schema({})
+_SURPLUS = re.compile(r"[ \t\r\n}\]]*")
+_LONGEST_NULL = 64  # characters, white space included, of a text that may stand for null
 
 
 class ParameterParser(CallParser):
     """A parser of calls with tagged parameters. Its ``calls`` uses, in this order::
 
         self.start_call(name)
-        yield from self.parameter(key, ends, then)    # for each
+        yield from self.parameter(key)      # for each
         self.end_parameters()
 
     Values get their types from the declared tool's schema. Text streams while it is generated; a value that may be
-    something else waits for its end, the others of the call do not.
+    something else waits for its end, the others of the call do not. A parameter that comes twice counts once: its
+    first value stands.
     """
 
+    value_ends: ClassVar[Mapping[str, Markers]]
+    """Markers that end a value, and what must follow each, after white space, for it to do so. The end of the stream
+    may always follow."""
+    other_ends: ClassVar[tuple[str, ...]] = ()
+    """More markers that may end a value. Only an override of ``rest_of_value`` can say when they do."""
     newline: ClassVar[bool] = False
     """Whether one newline on either side of a value belongs to the markup."""
 
+    _value_ends: ClassVar[Markers]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls, "value_ends"):
+            cls._value_ends = Markers(*cls.value_ends, *cls.other_ends)
+
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)
-        self.schema = _NOTHING
+        self.schema = _UNKNOWN
         """The schema of the open call's arguments."""
         self.keys: set[str] = set()
         """The parameters that the open call has so far."""
+        self._schemas: dict[str, Schema] = {}
+
+    # -- what a format's grammar uses -----------------------------------------------------------------------------
 
     def start_call(self, name: str, call_id: str = "") -> None:
         """Begin a call whose name is known; see ``CallParser``. Mutates."""
         super().start_call(name, call_id)
-        self.schema = next((Schema(tool.parameters) for tool in self.context.tools if tool.name == name), _NOTHING)
+        self.schema = self._schema(name)
         self.keys = set()
 
     def end_parameters(self) -> None:
@@ -55,42 +73,88 @@ class ParameterParser(CallParser):
         self.arguments(("," if self.keys else "{") + json_text(name) + ":")
         self.keys.add(name)
 
-    def parameter(
-        self, name: str, ends: Markers, then: Markers | None = None, *, is_text: bool | None = None
-    ) -> Reading[str]:
-        """Read one value up to a marker of ``ends``, write key and value, and return that marker.
+    def tag(self, tags: Markers) -> Reading[str]:
+        """Read white space and one of ``tags``; return it. Raises Malformed if none is there, Unfinished."""
+        yield from self.spaces()
+        tag = yield from self.one_of(tags)
+        if not tag:
+            raise Malformed if self.pos < len(self.text) else Unfinished
+        return tag
 
-        An end counts only if, after white space, one of ``then`` follows (None: always) or the stream ends; otherwise
-        it is part of the value. ``then`` is not read. ``is_text`` says, where the format itself does, that the value
-        is text, or that it is JSON. Raises Unfinished if the stream ends within the value.
+    def next_tag(self, tags: Markers) -> Reading[str]:
+        """Read one of ``tags`` after a call, and the white space before it; "" if there is none.
+
+        The white space then belongs to the content.
         """
-        schema = self.schema.member(name)
-        self.key(name)
+        space = yield from self.spaces()
+        tag = yield from self.one_of(tags)
+        if not tag and space:
+            self.write(space)
+        return tag
+
+    def hermes_call(self, end: str) -> Reading[None]:
+        """Read a call written as one JSON object, which models fall back to, and the tag ``end`` if it is there."""
+        yield from self.json_call()
+        yield from self.run(_SURPLUS)
+        yield from self.take(end)
+
+    def parameter(self, name: str, *, is_text: bool | None = None) -> Reading[str]:
+        """Read one value and the marker that ends it, write key and value, and return that marker.
+
+        ``is_text`` says, where the format itself does, that the value is text, or that it is JSON. Raises Unfinished
+        if the stream ends within the value.
+        """
         if self.newline:
             yield from self.take("\n")
-        if is_text is None:
-            is_text = schema.is_text or (not schema.types and (yield from self._is_plain()))
-        value = _TextValue(self) if is_text else _HeldValue(self, schema)
+        value = yield from self.new_value(name, is_text)
         while True:
-            marker = yield from self._until_end(ends, value)
+            marker = yield from self.until_end(self._value_ends, value)
             if not marker:
                 raise Unfinished
-            if then is None:
-                break
+            rest = yield from self.rest_of_value(marker)
+            if rest is None:
+                value.end()
+                return marker
+            value.add(marker + rest)
+
+    def rest_of_value(self, marker: str) -> Reading[str | None]:
+        """Return None if ``marker``, just read, ends the value; else what was read after it, which belongs to it.
+
+        Override it for ``other_ends``.
+        """
+        space = yield from self.spaces()
+        return space if (yield from self.comes_next(self.value_ends[marker])) == "" else None
+
+    # -- how values are read --------------------------------------------------------------------------------------
+
+    def _schema(self, tool_name: str) -> Schema:
+        if tool_name not in self._schemas:
+            tool = next((tool for tool in self.context.tools if tool.name == tool_name), None)
+            self._schemas[tool_name] = _UNKNOWN if tool is None else Schema(tool.parameters)
+        return self._schemas[tool_name]
+
+    def new_value(self, name: str, is_text: bool | None = None) -> Reading[Value]:
+        """Write the key and return what takes its value."""
+        if name in self.keys:
+            return RepeatedValue()
+        schema = self.schema.member(name)
+        self.key(name)
+        if is_text is False:
+            return HeldValue(self, schema.json_of)
+        if schema.is_text or (is_text and (not schema.types or "string" in schema.types)):
+            return TextValue(self)
+        if not schema.types:
             space = yield from self.spaces()
-            if (yield from self._stands_here(then)):
-                break
-            value.add(marker)
+            value: Value = HeldValue(self, schema.to_json)
+            if (yield from self.peek()) not in ("{", "["):
+                value = TextValue(self)
             if space:
                 value.add(space)
-        value.end()
-        return marker
+            return value
+        return NullableText(self, schema.to_json) if schema.is_nullable_text else HeldValue(self, schema.to_json)
 
-    def _is_plain(self) -> Reading[bool]:
-        """Return whether a value without a schema is text: all but objects and arrays are."""
-        return (yield from self.peek()) not in ("{", "[")
-
-    def _until_end(self, ends: Markers, value: _Value) -> Reading[str]:
+    def until_end(self, ends: Markers, value: Value) -> Reading[str]:
+        """Hand everything before the first of ``ends`` to ``value``; read the end and return it, or "" at the end."""
         while True:
             found = ends.find(self.text, self.pos, ended=self.ended)
             if found.stop > self.pos:
@@ -99,82 +163,131 @@ class ParameterParser(CallParser):
             if found.marker or self.ended:
                 return found.marker
             if value.streams:
-                self.pass_arguments_on(_plain_text(ends))
+                self.pass_on(_plain_text(ends, newline=self.newline), self._text_event)
             yield
 
-    def _stands_here(self, markers: Markers) -> Reading[bool]:
-        """Return whether one of ``markers`` comes next, without reading it; the end of the stream counts as one."""
+    def _text_event(self, text: str) -> ToolEvent:
+        return ToolCallArguments(self._num_calls - 1, json_escaped(text))
+
+    def comes_next(self, markers: Markers) -> Reading[str | None]:
+        """Return which of ``markers`` comes next, without reading it: "" if none does, None if the stream ends."""
         while True:
             marker = markers.at(self.text, self.pos, ended=self.ended)
-            if self.pos == len(self.text) or marker is None:
-                if self.ended:
-                    return True
-                yield
-                continue
-            return bool(marker)
+            if self.pos < len(self.text) and marker is not None:
+                return marker
+            if self.ended:
+                return None
+            yield
 
 
-class _Value(ABC):
+class Value(ABC):
     """Takes a value in pieces, none of them empty, and writes it."""
 
     @property
     def streams(self) -> bool:
-        """Whether the next piece, if it is plain text, can be written as it is."""
+        """Whether the next piece is text that can be written at once."""
         return False
 
-    def __init__(self, parser: ParameterParser) -> None:
-        self._parser = parser
+    @abstractmethod
+    def add(self, text: str) -> None:
+        """Take the next piece. Mutates."""
 
     @abstractmethod
-    def add(self, text: str) -> None: ...
-
-    @abstractmethod
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Write what was held back: the value is complete. Mutates."""
 
 
-class _TextValue(_Value):
+class RepeatedValue(Value):
+    """The value of a parameter that the call has already: nothing is written."""
+
+    def add(self, text: str) -> None:
+        """Drop the piece."""
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+class TextValue(Value):
     """A string, written while it comes. A newline at the end waits, if it may belong to the markup."""
 
     def __init__(self, parser: ParameterParser) -> None:
-        super().__init__(parser)
-        parser.arguments('"')
+        self._parser = parser
         self._newline = ""
+        parser.arguments('"')
 
     @property
     def streams(self) -> bool:
+        """Whether no newline waits."""
         return not self._newline
 
     def add(self, text: str) -> None:
+        """Write the piece."""
         text = self._newline + text
         self._newline = ""
         if self._parser.newline and text.endswith("\n"):
             self._newline, text = "\n", text[:-1]
         if text:
-            self._parser.arguments(json_text(text)[1:-1])
+            self._parser.arguments(json_escaped(text))
 
     def end(self) -> None:
+        """Close the string."""
         self._parser.arguments('"')
 
 
-class _HeldValue(_Value):
-    """A value that only the schema, and the whole text, can tell the type of."""
+class HeldValue(Value):
+    """A value whose JSON only ``convert`` and the whole text can tell."""
 
-    def __init__(self, parser: ParameterParser, schema: Schema) -> None:
-        super().__init__(parser)
-        self._schema = schema
+    def __init__(self, parser: ParameterParser, convert: Callable[[str], str]) -> None:
+        self._parser = parser
+        self._convert = convert
         self._pieces: list[str] = []
 
     def add(self, text: str) -> None:
+        """Keep the piece."""
         self._pieces.append(text)
 
     def end(self) -> None:
+        """Write the whole value."""
         text = "".join(self._pieces)
         if self._parser.newline:
             text = text.removesuffix("\n")
-        self._parser.arguments(self._schema.to_json(text))
+        self._parser.arguments(self._convert(text))
 
 
-@cache
-def _plain_text(ends: Markers) -> Callable[[str], object]:
-    """Return a test for text that begins no end and holds nothing that JSON escapes, newlines included."""
-    return re.compile(f'[^{re.escape(ends.first)}"\\\\\x00-\x1f]+').fullmatch
+class NullableText(HeldValue):
+    """A string or null: held only while it may still be null."""
+
+    def __init__(self, parser: ParameterParser, convert: Callable[[str], str]) -> None:
+        super().__init__(parser, convert)
+        self._text: TextValue | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is a string, and no newline waits."""
+        return self._text is not None and self._text.streams
+
+    def add(self, text: str) -> None:
+        """Keep the piece, or write all as a string once it can be nothing else."""
+        if self._text is not None:
+            self._text.add(text)
+            return
+        super().add(text)
+        text = "".join(self._pieces)
+        word = text.strip()
+        if len(text) > _LONGEST_NULL or not ("null".startswith(word) or "None".startswith(word)):
+            self._text = TextValue(self._parser)
+            self._text.add(text)
+
+    def end(self) -> None:
+        """Close the string, or write what it is."""
+        if self._text is None:
+            super().end()
+        else:
+            self._text.end()
+
+
+@lru_cache(256)
+def _plain_text(ends: Markers, *, newline: bool) -> Callable[[str], object]:
+    """Return a test for text that begins no end, and with ``newline`` does not end in one."""
+    first = re.escape(ends.first)
+    return re.compile(f"[^{first}]*[^{first}\n]" if newline else f"[^{first}]+").fullmatch

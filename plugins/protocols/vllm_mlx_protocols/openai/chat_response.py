@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from vllm_mlx_core.api import Completion, FinishReason
 
 from .logprobs import ChatLogprobs, chat_logprobs
+from .reasoning import ReasoningField
 from .usage import UsageReport, report
 
 
@@ -32,8 +33,8 @@ class ResponseToolCall(msgspec.Struct, kw_only=True):
 class ResponseMessage(msgspec.Struct, kw_only=True):
     """The answer. ``content`` is null if there are only tool calls.
 
-    A call that was begun and never completed is left out, unless the length limit cut it: when the model broke it off,
-    its text is content, and clients would fail on arguments that are no JSON. (A stream has said it by then.)
+    A call that was begun and never completed is there as far as it came, as it is in a stream, where it cannot be taken
+    back. Its arguments are no complete JSON, so that no client takes it for a call that can be made.
     """
 
     role: Literal["assistant"] = "assistant"
@@ -72,6 +73,7 @@ def to_response(
     model: str,
     prompt_tokens: int,
     with_logprobs: bool,
+    reasoning_fields: Sequence[ReasoningField],
 ) -> ChatCompletion:
     """Return the response. Pure."""
     return ChatCompletion(
@@ -81,7 +83,7 @@ def to_response(
         choices=[
             ChatChoice(
                 index,
-                _message(completion),
+                _message(completion, reasoning_fields),
                 chat_logprobs(completion.logprobs) if with_logprobs else None,
                 completion.finish_reason,
             )
@@ -91,18 +93,18 @@ def to_response(
     )
 
 
-def _message(completion: Completion) -> ResponseMessage:
+def _message(completion: Completion, reasoning_fields: Sequence[ReasoningField]) -> ResponseMessage:
     calls = [
         ResponseToolCall(
             id=call.id,
             function=ResponseFunction(call.name, call.arguments or ("{}" if call.is_complete else "")),
         )
         for call in completion.tool_calls
-        if call.is_complete or completion.finish_reason == "length"
     ]
+    thought = completion.reasoning or UNSET
     return ResponseMessage(
         content=completion.text or (None if calls else ""),
-        reasoning=completion.reasoning or UNSET,
-        reasoning_content=completion.reasoning or UNSET,
+        reasoning=thought if "reasoning" in reasoning_fields else UNSET,
+        reasoning_content=thought if "reasoning_content" in reasoning_fields else UNSET,
         tool_calls=calls or UNSET,
     )

@@ -18,17 +18,23 @@ from vllm_mlx_protocols.http import encode
 
 from .chunks import ChunkEncoder, ChunkFrame
 from .logprobs import chat_logprobs
+from .reasoning import ReasoningField
 
 OBJECT = "chat.completion.chunk"
 _ROLE = b'"role":"assistant","content":"","refusal":null'
 
 
 class ChatStreamEncoder(ChunkEncoder):
-    """Encodes one request's chunks. Role first; each call's id and name once; the finish reason once and last."""
+    """Encodes one request's chunks. Role first; each call's id and name once; the finish reason once and last.
 
-    def __init__(self, frame: ChunkFrame, *, prompt_tokens: int, n: int) -> None:
+    Reasoning goes under each of the names ``reasoning_fields``; without any it is left out.
+    """
+
+    def __init__(
+        self, frame: ChunkFrame, *, prompt_tokens: int, n: int, reasoning_fields: Sequence[ReasoningField]
+    ) -> None:
         super().__init__(frame, prompt_tokens, n, n)
-        self._choices = [_Choice(frame, index) for index in range(n)]
+        self._choices = [_Choice(frame, index, reasoning_fields) for index in range(n)]
 
     def feed(self, outputs: Sequence[Output]) -> bytes:
         """Return the chunks of what one step added. Mutates."""
@@ -43,10 +49,11 @@ class ChatStreamEncoder(ChunkEncoder):
 class _Choice:
     """One completion of the request."""
 
-    def __init__(self, frame: ChunkFrame, index: int) -> None:
+    def __init__(self, frame: ChunkFrame, index: int, reasoning_fields: Sequence[ReasoningField]) -> None:
         self._head = frame.opening(index) + b'"delta":{'
         self._plain_tail = b'},"logprobs":null,"finish_reason":null' + frame.closing
         self._closing = frame.closing
+        self._reasoning_keys = [b'"%s":' % name.encode() for name in reasoning_fields]
         self._started = False
         self._logprobs: list[TokenLogprobs] = []
         self._has_arguments = False
@@ -73,8 +80,9 @@ class _Choice:
                 case TextDelta(text):
                     yield b'"content":' + encode(text)
                 case ReasoningDelta(text):
-                    thought = encode(text)
-                    yield b'"reasoning":' + thought + b',"reasoning_content":' + thought
+                    if self._reasoning_keys:
+                        thought = encode(text)
+                        yield b",".join([key + thought for key in self._reasoning_keys])
                 case ToolCallStart(index, id, name):
                     self._has_arguments = False
                     function = encode({"name": name, "arguments": ""})

@@ -26,6 +26,7 @@ from .chunks import ChunkFrame
 from .errors import model_not_found
 from .merge import MergedOutputs
 from .models import to_list, to_model
+from .reasoning import reasoning_fields
 from .schema import ChatCompletionRequest, CompletionRequest
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -52,6 +53,7 @@ def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
         response_id, created = _identity("chatcmpl")
         wanted = chat_request.to_generate(body, settings, request_id=response_id, user=_user(request))
         outputs = await engine.generate(wanted)
+        shown = reasoning_fields(settings, include=body.include_reasoning is not False)
         if body.stream:
             frame = ChunkFrame(
                 chat_stream.OBJECT,
@@ -60,7 +62,9 @@ def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
                 model=model,
                 include_usage=body.include_usage,
             )
-            encoder = chat_stream.ChatStreamEncoder(frame, prompt_tokens=outputs.prompt_tokens, n=wanted.n)
+            encoder = chat_stream.ChatStreamEncoder(
+                frame, prompt_tokens=outputs.prompt_tokens, n=wanted.n, reasoning_fields=shown
+            )
             return _stream(outputs, encoder)
         try:
             completions = await http.gather(request, outputs, wanted.n)
@@ -74,6 +78,7 @@ def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
                 model=model,
                 prompt_tokens=outputs.prompt_tokens,
                 with_logprobs=bool(body.logprobs),
+                reasoning_fields=shown,
             )
         )
 

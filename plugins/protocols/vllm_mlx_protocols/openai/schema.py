@@ -93,6 +93,8 @@ class ChatCompletionRequest(SamplingFields):
     """Short for the variable of that name."""
     reasoning_effort: str | None = None
     """``none`` switches thinking off; anything else is a variable for the chat template."""
+    include_reasoning: bool | None = None
+    """False: the model may think, but its reasoning is not sent."""
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 

@@ -1,0 +1,56 @@
+"""DeepSeek V3 and R1-0528: calls between tokens, with the arguments in a code fence."""
+
+from __future__ import annotations
+
+import re
+
+from vllm_mlx_parsers.grammar import Malformed, Reading
+from vllm_mlx_parsers.scan import SPACE, Markers
+
+from .call_section import SectionToolParser
+from .named_call import named_call
+
+_SEPARATOR = "<｜tool▁sep｜>"
+_FENCE = re.compile("`*")
+_LANGUAGE = re.compile("[A-Za-z]*")
+
+
+class DeepSeekV3ToolParser(SectionToolParser):
+    """A type (``function``), a separator, the name, and the arguments in a fence, which may be missing.
+
+    Also reads the form of V3.1, name, separator and arguments: what follows the separator tells them apart.
+    """
+
+    families = "DeepSeek V3 and R1-0528"
+    sample = (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
+        '```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+    )
+    section_begins = ("<｜tool▁calls▁begin｜>",)
+    section_ends = ("<｜tool▁calls▁end｜>",)
+    call_begin = "<｜tool▁call▁begin｜>"
+    call_end = "<｜tool▁call▁end｜>"
+    special_tokens = (*section_begins, *section_ends, call_begin, call_end, _SEPARATOR)
+
+    _ends = Markers(call_end, call_begin, *section_ends)
+    _first_ends = Markers(_SEPARATOR, "{", *_ends.markers)
+    _second_ends = Markers("\n", "`", "{", *_ends.markers)
+    _no_arguments = Markers("`", *_ends.markers)
+
+    def call(self) -> Reading[str]:
+        """Read name and arguments; see ``SectionToolParser``."""
+        name, marker = yield from self.before(self._first_ends)
+        if marker != _SEPARATOR:
+            raise Malformed
+        name = name.strip(SPACE)
+        yield from self.spaces()
+        if name in ("function", "") and (yield from self.peek()) not in ("{", "`"):
+            name, marker = yield from self.before(self._second_ends)
+            name = name.strip(SPACE)
+            self.pos -= len(marker)
+        yield from self.spaces()
+        if (yield from self.run(_FENCE)):
+            yield from self.run(_LANGUAGE)
+        else:
+            yield from self.take("json")
+        return (yield from named_call(self, name, self._no_arguments))

@@ -1,0 +1,82 @@
+"""Calls written as ``<invoke name="F"><parameter name="k">value</parameter></invoke>``: MiniMax M2, DSML and StepML."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from vllm_mlx_parsers.grammar import Malformed, Reading
+from vllm_mlx_parsers.scan import Markers
+
+from .parameters import ParameterParser
+
+_ATTRIBUTE = re.compile(r"""\s+(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_ATTRIBUTES = re.compile(r"""(?:\s+\w+\s*=\s*(?:"[^"]*"|'[^']*'))*\s*""")
+_CLOSE = Markers(">")
+
+
+class InvokeParser(ParameterParser):
+    """Reads calls whose tags may have a ``prefix``. Subclass it; its ``calls`` uses ``invokes``."""
+
+    prefix: ClassVar[str] = ""
+    """What stands before the name in every tag."""
+    after_invoke: ClassVar[tuple[str, ...]] = ()
+    """Markers that may follow a call."""
+
+    invoke: ClassVar[str]
+    """The beginning of the tag that opens a call."""
+    end_invoke: ClassVar[str]
+    _parameter: ClassVar[str]
+    _end_parameter: ClassVar[str]
+    _body: ClassVar[Markers]
+    _after_invoke: ClassVar[Markers]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        cls.invoke, cls.end_invoke = f"<{cls.prefix}invoke", f"</{cls.prefix}invoke>"
+        cls._parameter, cls._end_parameter = f"<{cls.prefix}parameter", f"</{cls.prefix}parameter>"
+        cls._body = Markers(cls._parameter, cls.end_invoke)
+        cls._after_invoke = Markers(cls.invoke, *cls.after_invoke)
+        cls.value_ends = {cls._end_parameter: cls._body, cls.end_invoke: cls._after_invoke}
+        super().__init_subclass__(**kwargs)
+
+    def invokes(self) -> Reading[str]:
+        """Read calls from behind the first ``<invoke``; return which of ``after_invoke`` ended them, or ""."""
+        while True:
+            yield from self._invoke()
+            tag = yield from self.next_tag(self._after_invoke)
+            if tag != self.invoke:
+                return tag
+
+    def attributes(self) -> Reading[Mapping[str, str]]:
+        """Read the attributes of a tag, and the bracket that closes it."""
+        return parse_attributes((yield from self.before(_CLOSE))[0])
+
+    def text_type(self, attributes: Mapping[str, str]) -> bool | None:
+        """Return what the attributes of a parameter say of its type; see ``parameter``."""
+        return None
+
+    def _invoke(self) -> Reading[None]:
+        name = _name((yield from self.attributes()))
+        tag = yield from self.tag(self._body)
+        self.start_call(name)
+        while tag == self._parameter:
+            found = yield from self.attributes()
+            tag = yield from self.parameter(_name(found), is_text=self.text_type(found))
+            if tag == self._end_parameter:
+                tag = yield from self.tag(self._body)
+        self.end_parameters()
+
+
+def parse_attributes(text: str) -> Mapping[str, str]:
+    """Return the attributes written in ``text``, as XML writes them. Raises Malformed if there is anything else."""
+    if not _ATTRIBUTES.fullmatch(text):
+        raise Malformed
+    return {key: html.unescape(double or single) for key, double, single in _ATTRIBUTE.findall(text)}
+
+
+def _name(attributes: Mapping[str, str]) -> str:
+    if "name" not in attributes:
+        raise Malformed
+    return attributes["name"]
