@@ -93,14 +93,14 @@ def test_every_refused_field_is_listed_as_refused(root: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "page"),
     [
-        ("tool_parsers", "tool-parsers"),
-        ("reasoning_parsers", "reasoning-parsers"),
-        ("model_families", "model-families"),
-        ("cache_policies", "cache-policies"),
+        ("tool_parsers", "parsers"),
+        ("reasoning_parsers", "parsers"),
+        ("model_families", "plugins/model-families"),
+        ("cache_policies", "plugins/cache-policies"),
     ],
 )
 def test_every_built_in_plugin_is_named_on_the_page_of_its_kind(root: Path, kind: Kind, page: str) -> None:
-    text = (root / "docs" / "plugins" / f"{page}.md").read_text(encoding="utf-8")
+    text = (root / "docs" / f"{page}.md").read_text(encoding="utf-8")
     for entry in Host().registries[kind]:
         if entry.distribution == "vllm-mlx-core":
             assert f"`{entry.name}`" in text, entry.name

@@ -7,6 +7,7 @@ import logging
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -91,7 +92,7 @@ def twice_as_many(levels):
 
 
 def nested(levels):
-    schema: dict = {"type": "string"}
+    schema: dict[str, Any] = {"type": "string"}
     for _ in range(levels):
         schema = {"properties": {"n": schema}}
     return schema
@@ -162,7 +163,9 @@ def test_nothing_is_ever_fetched(url, monkeypatch):
     ],
 )
 def test_the_dialects_and_keywords_that_clients_send_are_checked(schema, arguments, violation):
-    assert ArgumentSchema(schema).violation(arguments).keyword == violation
+    found = ArgumentSchema(schema).violation(arguments)
+    assert found is not None
+    assert found.keyword == violation
 
 
 def test_a_violation_names_the_place():

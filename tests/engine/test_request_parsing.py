@@ -13,6 +13,7 @@ from vllm_mlx_core.api import (
     GenerateRequest,
     ModelInfo,
     RenderedPrompt,
+    RequestSummary,
     SamplingParams,
     Settings,
     TextDelta,
@@ -106,7 +107,7 @@ class Served:
 
     def __init__(self, tool_parser=HermesToolParser, **settings):
         self.engine = Engine()
-        self.summaries = []
+        self.summaries: list[RequestSummary] = []
         self.client = ModelClient(
             ModelInfo(id="m", created=0, context_length=1000, family="f"),
             Processor(),
@@ -168,6 +169,24 @@ async def test_a_parser_sees_the_stop_token_it_asked_for_and_the_client_is_not_t
 async def test_a_parser_sees_no_other_stop_token(stop_token, params, stop):
     (last,) = await Served(CallLine).answer("f()", stop_token=stop_token, sampling=SamplingParams(**params))
     assert (calls([last]), content([last]), last.finish, last.stop) == ([], "f()", "stop", stop)
+
+
+# -- continued messages -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("begun", "thought", "answer"),
+    [
+        ("The tag is ", "", "<think> it is"),
+        ("<think>\nfirst ", "it is", ""),
+        ("<think>\nfirst</think>\nThe tag is ", "", "<think> it is"),
+    ],
+)
+async def test_a_continued_message_goes_on_where_it_broke_off(begun, thought, answer):
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": begun}]
+    chat = Chat(messages=messages, continue_final_message=True, add_generation_prompt=False)
+    outputs = await Served().answer("<think> it is", prompt=chat)
+    assert (reasoning(outputs), content(outputs)) == (thought, answer)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

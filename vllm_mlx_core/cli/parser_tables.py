@@ -1,4 +1,4 @@
-"""Write the tables of built-in parsers into the documentation: ``python -m vllm_mlx_core.cli.parser_tables [FOLDER]``.
+"""Write the tables of built-in parsers into the documentation: ``python -m vllm_mlx_core.cli.parser_tables [PAGE]``.
 
 Names come from the entry points, all else from the classes, so that a table cannot say anything else than the code.
 """
@@ -16,10 +16,10 @@ from vllm_mlx_core.api import ReasoningParser, ToolParser
 from vllm_mlx_core.api.hooks import Kind
 from vllm_mlx_core.host import Host, report
 
-DEFAULT_FOLDER = Path("docs/plugins")
-PAGES: dict[str, Kind] = {"tool-parsers.md": "tool_parsers", "reasoning-parsers.md": "reasoning_parsers"}
-BEGIN = "<!-- Written by `python -m vllm_mlx_core.cli.parser_tables`; change the parsers, not this table. -->"
-END = "<!-- end of the table -->"
+DEFAULT_PAGE = Path("docs/parsers.md")
+KINDS: tuple[Kind, ...] = ("tool_parsers", "reasoning_parsers")
+BEGIN = "<!-- {kind}: written by `python -m vllm_mlx_core.cli.parser_tables`; change the parsers, not this table. -->"
+END = "<!-- end of {kind} -->"
 
 
 def table(kind: Kind) -> str:
@@ -27,21 +27,22 @@ def table(kind: Kind) -> str:
     return "\n".join(_lines(kind))
 
 
-def fill_in(page: str, kind: Kind) -> str:
-    """Return a page with its table replaced. Raises ValueError if it has no place for one."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"The page has no place for a table between {BEGIN!r} and {END!r}.")
-    return f"{before}{BEGIN}\n\n{table(kind)}\n\n{END}{after}"
+def fill_in(page: str) -> str:
+    """Return a page with its tables replaced. Raises ValueError if it has no place for one of them."""
+    for kind in KINDS:
+        opening, closing = BEGIN.format(kind=kind), END.format(kind=kind)
+        before, begin, rest = page.partition(opening)
+        _, end, after = rest.partition(closing)
+        if not (begin and end):
+            raise ValueError(f"The page has no place for a table between {opening!r} and {closing!r}.")
+        page = f"{before}{opening}\n\n{table(kind)}\n\n{closing}{after}"
+    return page
 
 
 def main(arguments: list[str]) -> int:
     """Write the tables."""
-    folder = Path(arguments[0]) if arguments else DEFAULT_FOLDER
-    for name, kind in PAGES.items():
-        page = folder / name
-        page.write_text(fill_in(page.read_text(encoding="utf-8"), kind), encoding="utf-8")
+    page = Path(arguments[0]) if arguments else DEFAULT_PAGE
+    page.write_text(fill_in(page.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

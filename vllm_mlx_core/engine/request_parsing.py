@@ -52,6 +52,9 @@ class RequestParsing:
         is_open = is_off = False
         if self._reasoning_parser is not None:
             is_open, is_off = thinking_in_prompt(self._reasoning_parser, prompt.text)
+            if chat is not None and chat.continue_final_message and not is_open:
+                is_open = _leaves_thinking_open(chat, self._reasoning_parser)
+                is_off = not is_open  # the client began the answer itself
         self._context = ParserContext(tokenizer, tools, thinking_open=is_open, thinking_off=is_off)
 
     @property
@@ -93,6 +96,12 @@ class RequestParsing:
         if not (validates or repairs) or not self._offers_tools:
             return None
         return CallChecks(self._schemas, validates=validates, repairs=repairs)
+
+
+def _leaves_thinking_open(chat: Chat, parser: type[ReasoningParser]) -> bool:
+    """Return whether the message that is to be continued breaks off inside its thinking."""
+    text = chat.messages[-1].get("content")
+    return isinstance(text, str) and bool(parser.start) and text.rfind(parser.start) > text.rfind(parser.end)
 
 
 def _make(parser: type[P] | None, context: ParserContext) -> P | None:

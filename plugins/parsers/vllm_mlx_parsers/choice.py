@@ -36,7 +36,7 @@ def _all(*marks: str) -> str:
 
 
 _JSON_IN_TAGS = r"""<tool_call>[\s\S]{0,400}?\{\s*\\?["']name\\?["']\s*:"""
-_LIST_IN_TAGS = r"<tool_calls>\s*\["
+_LIST_IN_TAGS = r"""<tool_calls>(?:\s|\\n)*(?:\[|\{"name")"""
 _XML_PARAMETERS = _all("<function=", "<parameter=")
 _ARG_KEYS = _all("<tool_call>", "<arg_key>")
 
@@ -73,6 +73,7 @@ FAMILIES = (
     Family("poolside_v1", _all("<arg_key>", "</assistant>"), "poolside_v1", "laguna"),
     Family("glm47", _all("<tool_call>", "</arg_key><arg_value>"), "glm4", "glm4_moe_lite glm_moe_dsa glm5 spark2_5"),
     Family("glm45", _ARG_KEYS, "glm4", "glm4 glm4_moe glm4v glm4v_moe"),
+    Family("hunyuan", r"<tool_sep\{\}>", "hunyuan", "hy_v3"),
     Family("hunyuan", _all("<tool_calls>", "<answer>"), "hunyuan"),
     Family("jamba", _LIST_IN_TAGS, None, "jamba"),
     Family("hunyuan", _LIST_IN_TAGS, "hunyuan", "hunyuan hunyuan_v1_dense hunyuan_v1_moe"),
@@ -97,6 +98,7 @@ TAGS: Mapping[str, tuple[str, ...]] = {
     "minimax_m3": ("<mm:think>",),
     "kimi_k3": ("<|open|>",),
     "qwen3": THINK_TAGS,
+    "hunyuan": (*THINK_TAGS, "<think{}>"),
     "deepseek_r1": ("<think>",),  # this one takes text for thinking unless told otherwise, so a prompt must open it
 }
 """Kinds of reasoning and their tags; every other kind has the tags of ``qwen3``."""

@@ -75,7 +75,7 @@ class TestBarePythonicConforms(ToolParserSuite):
     parser = PythonicToolParser
     tools = TOOLS
     bare = True
-    extra_markers = ()
+    extra_markers = PythonicToolParser.stop_tokens
     samples = (
         ToolSample("[get_weather(city='Paris')]", calls=[PARIS]),
         ToolSample("[get_weather(city='Paris'), now()]", calls=[PARIS, ("now", {})]),
@@ -84,6 +84,7 @@ class TestBarePythonicConforms(ToolParserSuite):
         ToolSample("[now()][now()]", calls=[("now", {})] * 2),
         ToolSample("[ now( ) ]", calls=[("now", {})]),
         ToolSample("See [now()] there.", "See [now()] there."),
+        ToolSample("<|eom|>See [now()]", "See [now()]"),
         ToolSample("[other(a=1)]", "[other(a=1)]"),
         ToolSample("[link](http://x) [1]\n[2]", "[link](http://x) [1]\n[2]"),
         ToolSample('["get_weather", {"name": "Alice"}]', '["get_weather", {"name": "Alice"}]'),

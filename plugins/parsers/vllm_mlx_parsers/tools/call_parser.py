@@ -24,7 +24,7 @@ from vllm_mlx_parsers.scan import SPACE, Markers
 
 from .json_call import JSONCall
 
-SURROUNDINGS = "kept, without the calls and without white space between text and call"
+SURROUNDINGS = "kept; white space next to calls joins what it stands between, or goes"
 
 _TICKS = re.compile("`+")
 _plain_string = PLAIN_STRING.fullmatch
@@ -161,7 +161,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
             self.pos = found.next
             if found.marker or self.ended:
                 return found.marker
-            if not self._space and not self._called and not self._span:
+            if self._wrote and not self._space and not self._called and not self._span:
                 self.pass_on(self._plain_text, TextDelta)
             yield
 
