@@ -104,3 +104,12 @@ def test_every_built_in_plugin_is_named_on_the_page_of_its_kind(root: Path, kind
     for entry in Host().registries[kind]:
         if entry.distribution == "vllm-mlx-core":
             assert f"`{entry.name}`" in text, entry.name
+
+
+def test_the_order_in_which_auto_tries_the_formats_is_the_documented_one(root: Path) -> None:
+    from vllm_mlx_parsers.tools.auto import FORMS
+
+    page = (root / "docs" / "parsers.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\d+\. `(\w+)`", page.partition("in this order.")[2], re.MULTILINE)
+    registry = Host().registries["tool_parsers"]
+    assert [registry.get(name) for name in documented] == [form.parser for form in FORMS]

@@ -127,6 +127,30 @@ def test_a_schema_that_is_wrong_or_costs_too_much_finds_no_fault(schema, argumen
     assert repaired(text, ArgumentSchema(schema)) == text
 
 
+def items(**schema):
+    return {"properties": {"n": {"items": schema}}}
+
+
+NUMBERS = [f"{i}" for i in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        (items(enum=list(range(1000))), {"n": list(range(1000, 5000))}),
+        (items(enum=[[list(range(1000))] * 10] * 10), {"n": [[list(range(999))] * 10] * 100}),
+        (items(anyOf=[{"allOf": [{"type": "null"}] * 4000}] * 2), {"n": ["x"] * 2000}),
+        ({"properties": {"n": {"anyOf": [{"type": "object"}] * 4000}}}, {"n": "{" + "x" * 1_000_000}),
+        ({"properties": {"n": {"anyOf": [{"type": "integer"}] * 4000}}}, {"n": [NUMBERS] * 1000}),
+        ({"properties": {"n": {"uniqueItems": True}}}, {"n": [{"a": NUMBERS, "b": i} for i in range(550)]}),
+    ],
+)
+def test_a_check_and_a_repair_that_would_take_minutes_are_given_up_soon(schema, arguments):
+    text = json.dumps(arguments)
+    stage = checks(schema, repairs=True)
+    assert through(stage, events("f", text)) == events("f", text)
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/schema.json", "https://example.com/schema", "file:///etc/passwd"])
 def test_nothing_is_ever_fetched(url, monkeypatch):
     reached = []
@@ -222,6 +246,7 @@ def typed(type_, **more):
         (typed("integer"), "42.5", "42.5"),
         (typed("integer"), 42.5, 42.5),
         (typed("integer"), "forty", "forty"),
+        (typed("integer"), "٤٢", "٤٢"),
         (typed("integer"), "", ""),
         (typed("integer"), True, True),
         (typed("integer"), "9" * 5000, "9" * 5000),

@@ -202,6 +202,32 @@ def test_any_thinking_reads_the_same_at_every_cut_and_loses_nothing(parts, cuts)
     assert outcome(pieces) == outcome([text]) == outcome(list(text))
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_any_thinking_reads_the_same_at_every_cut_in_every_format(name):
+    parser = Host().tool_parsers.get(name)
+    context = ParserContext(tools=[Tool("get_weather")])
+    good, broken = parser.sample, parser.sample[: len(parser.sample) // 2]
+    other = good.replace("get_weather", "unknown")
+
+    def outcome(pieces):
+        reader = CallsInThinking(functools.partial(parser, context), context.declares)
+        told = "".join([reader.feed(piece) for piece in pieces])
+        rest, events = reader.finish()
+        return told + rest, [event.name for event in events if isinstance(event, ToolCallStart)]
+
+    for text in (
+        f"a {good} b",
+        f"a{other}\n{good}b",
+        f"{good}{other} b",
+        f"{broken}\n{good}",
+        f"{good}{broken}",
+        f"`{good}",
+    ):
+        whole = outcome([text])
+        for width in (1, 2, 5):
+            assert outcome([text[start : start + width] for start in range(0, len(text), width)]) == whole
+
+
 class Shouting(ToolParser):
     """Changes the text, which no parser should."""
 

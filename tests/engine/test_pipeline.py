@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from vllm_mlx_core.api import (
     ToolCallStart,
     ToolParser,
 )
+from vllm_mlx_core.engine.messages import Logprobs
 from vllm_mlx_core.engine.pipeline import CompletionPipeline
 from vllm_mlx_parsers.reasoning.qwen3 import Qwen3ReasoningParser
 from vllm_mlx_parsers.tools.hermes import HermesToolParser
@@ -181,6 +183,43 @@ def test_logprobs_of_reasoning_and_calls_are_dropped(step):
     outputs = run(pipeline_of(reasoning=thinking(), tools=calling(), wants_logprobs=True), tokens, step=step)
     assert content(outputs).strip() == "abc <b> it"
     assert logprob_bytes(outputs).decode() == content(outputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<think>a</think>in", "in"),
+        ("<think>think</think>think", "think"),
+        (f"a{CALL}a", "aa"),
+        (f"{CALL}\ncity{CALL}\ncity", "city\ncity"),
+        (f"so {CALL} it", "so it"),
+        (f"{CALL[:-14]}, {{{CALL}name", f"{CALL[:-14]}, {{name"),
+        (f"`{CALL}` {CALL}tool_call", f"`{CALL}` tool_call"),
+        (f"<think></think>{CALL}call", "call"),
+    ],
+)
+@pytest.mark.parametrize("step", [1, 3, 200])
+@pytest.mark.parametrize("special", [True, False])
+def test_logprobs_are_those_of_the_answer_even_if_markers_and_calls_say_the_same(text, shown, step, special):
+    tokens = [*text.encode()]
+    if special:
+        names = {**TOKENIZER.specials}
+        parts = re.split(f"({'|'.join(map(re.escape, names.values()))})", text)
+        ids = {marker: token for token, marker in names.items()}
+        tokens = [token for part in parts for token in ([ids[part]] if part in ids else part.encode())]
+    outputs = run(pipeline_of(reasoning=thinking(), tools=calling(), wants_logprobs=True), tokens, step=step)
+    assert content(outputs) == shown
+    assert logprob_bytes(outputs).decode() == shown
+
+
+def test_logprobs_of_the_answer_after_a_call_are_those_of_its_own_tokens():
+    stream = pipeline_of(tools=calling(), wants_logprobs=True)
+    text = f"a{CALL}a"
+    outputs = [
+        stream.push([token], [Logprobs(-float(place), [], [])], None, 0) for place, token in enumerate(text.encode())
+    ]
+    shown = [entry.chosen.logprob for output in outputs if output for entry in output.logprobs]
+    assert shown == [0.0, -float(len(text) - 1)]
 
 
 def test_a_character_cut_at_the_end_has_no_logprobs_either():

@@ -209,6 +209,29 @@ def test_the_operators_template_replaces_all(tiny_model, tmp_path):
     assert processor.render(chat).text == "mine"
 
 
+def test_a_template_beside_the_processor_of_a_model_that_also_sees_is_found(folder):
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    change(folder, "tokenizer_config.json", chat_template=None)
+    change(folder, "chat_template.json", chat_template="seen: {{ messages[0].content }}")
+    assert load(folder).render(Chat(messages=[{"role": "user", "content": "a"}])).text == "seen: a"
+    change(folder, "tokenizer_config.json", chat_template="own: {{ messages[0].content }}")
+    assert load(folder).render(Chat(messages=[{"role": "user", "content": "a"}])).text == "own: a"
+
+
+def test_a_template_file_that_is_broken_is_named(folder):
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    change(folder, "tokenizer_config.json", chat_template=None)
+    (folder / "chat_template.json").write_text("[]")
+    with pytest.raises(ModelError, match=r"chat_template\.json"):
+        load(folder)
+
+
+def test_an_empty_template_of_the_operator_s_is_no_template(folder):
+    with pytest.raises(InvalidRequest) as caught:
+        load(folder, chat_template="").render(Chat(messages=[{"role": "user", "content": "a"}]))
+    assert caught.value.code == "no_chat_template"
+
+
 @pytest.mark.parametrize("templates", [[{"name": "default"}], [1], ["a"]])
 def test_named_templates_that_make_no_sense_are_told(tiny_model, tmp_path, templates):
     folder = shutil.copytree(tiny_model("llama"), tmp_path / "model")

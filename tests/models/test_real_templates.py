@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -276,3 +277,107 @@ def test_with_the_model_s_tokenizer_markers_are_single_tokens_and_the_prompt_is_
     for marker in single:
         token_id = processor.tokenizer.token_id(marker)
         assert prompt.token_ids.count(token_id) == prompt.text.count(marker) > 0, marker
+
+
+INTERRUPTIONS = {
+    "a user message after results": [*conversation(CALLS[:2])[:5], {"role": "user", "content": "Stop that."}],
+    "a call without a result": [*conversation(CALLS[:1])[:3], {"role": "user", "content": "Stop that."}],
+    "two user messages": [{"role": "user", "content": "Stop"}, {"role": "user", "content": "Stop that."}],
+    "an empty answer": [
+        {"role": "user", "content": "Hm"},
+        {"role": "assistant"},
+        {"role": "user", "content": "Go on."},
+    ],
+    "results whose call is gone": [*conversation(CALLS[:1])[3:], *conversation(CALLS[2:])],
+    "a result with an unknown id": [
+        *conversation(CALLS[:1])[:3],
+        {"role": "tool", "tool_call_id": "?", "content": "sunny"},
+    ],
+    "no ids": [
+        {"role": "user", "content": "Hm"},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "get_time"}}]},
+        {"role": "tool", "content": "noon"},
+    ],
+    "calls first": conversation(CALLS[2:])[2:],
+    "system messages all over": [
+        *conversation(CALLS[:2])[:4],
+        {"role": "system", "content": "Hurry."},
+        *conversation(CALLS[:2])[4:],
+        {"role": "system", "content": "Hurry up."},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTIONS)
+@pytest.mark.parametrize("tools", [TOOLS, ()], ids=["tools", "no tools"])
+def test_no_template_refuses_or_loses_what_agents_send(renderers, name, tools):
+    messages = INTERRUPTIONS[name]
+    for model, renderer in renderers.items():
+        text = render(renderer, messages, tools)
+        for message in messages:
+            assert (message.get("content") or "") in text, (model, message)
+            for call in message.get("tool_calls", ()):
+                assert call["function"]["name"] in text, (model, message)
+
+
+NULLABLE = {
+    "type": "object",
+    "properties": {
+        "path": {"type": ["string", "null"], "description": None},
+        "any": True,
+        "pair": {"type": "array", "items": [{"type": "string"}]},
+        "options": {"type": ["object", "null"], "properties": {"deep": {"type": "array"}}, "required": None},
+    },
+    "required": None,
+}
+
+
+@pytest.mark.parametrize("schema", [NULLABLE, {"type": "object"}, {"properties": None}, {"anyOf": [{}]}])
+def test_no_template_refuses_a_schema_or_prints_none(renderers, real_templates, schema):
+    tools = (Tool("mcp.srv-1.read_file", None, schema), Tool("other", "", {}))
+    for name, renderer in renderers.items():
+        text = render(renderer, [{"role": "user", "content": "Hi"}], tools)
+        assert "mcp.srv-1.read_file" in text, name
+        assert "None" not in text or "None" in real_templates[name], name
+
+
+PREFIX_CHANGES_BY_DESIGN = {
+    "CohereForAI-c4ai-command-r-plus-tool_use": "instructions at the end",
+    "Mistral-Small-3.2-24B-Instruct-2506": "tools before the last user message",
+    "mistralai-Mistral-Nemo-Instruct-2407": "tools before the last user message",
+    "Qwen3.5-4B": "an empty thinking block in the current turn only",
+    "StepFun3.5-Flash": "an empty thinking block in the current turn only",
+    "deepseek-ai-DeepSeek-V3.1": "system messages are gathered at the start",
+    "deepseek-ai-DeepSeek-V3.2": "system messages are gathered at the start",
+    "deepseek-ai-DeepSeek-V4": "system messages are gathered at the start",
+    "deepseek-ai-DeepSeek-V4-Flash-0731": "system messages are gathered at the start",
+    "openai-gpt-oss-120b": "text beside calls is thinking, which goes when the turn ends",
+    "tencent-Hy3": "system messages are gathered at the start",
+    "upstage-Solar-Open-100B": "system messages are gathered at the start",
+}
+CLOSES_LATE = 30
+"""Characters at the end that may change: some close a run of results, or the whole prompt, only at the end."""
+
+
+def test_every_turn_of_an_agent_adds_to_the_prompt_before(renderers):
+    messages = conversation([])[:2]
+    turns = [len(messages)]
+    for i in range(6):
+        calls = [{**CALLS[j], "id": f"call_{i}{j}"} for j in range(1 + i % 3)]
+        messages.append({"role": "assistant", "content": f"Step {i}." if i % 2 else None, "tool_calls": calls})
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": f"result {call['id']}"} for call in calls]
+        if i == 2:
+            messages.append({"role": "user", "content": "Not so fast."})
+        if i == 3:
+            messages += [{"role": "assistant", "content": "Done."}, {"role": "system", "content": "Be quick."}]
+            messages.append({"role": "user", "content": "Next."})
+        turns.append(len(messages))
+    changed = set()
+    for name, renderer in renderers.items():
+        texts = [
+            renderer.render(Chat(messages=messages[:turn], tools=TOOLS, add_generation_prompt=False)) for turn in turns
+        ]
+        for shorter, longer in itertools.pairwise(texts):
+            if not longer.startswith(shorter[:-CLOSES_LATE]):
+                changed.add(name)
+    assert changed == PREFIX_CHANGES_BY_DESIGN.keys()

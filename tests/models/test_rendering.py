@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -350,18 +351,42 @@ def test_a_late_system_message_stays_in_place_where_it_may(render):
     assert re.findall(r"<\|im_start\|>(\w+)\n(\w)", text) == [("user", "A"), ("system", "B"), ("user", "C")]
 
 
-def test_a_late_system_message_is_merged_upward_where_it_must(render):
+def test_a_late_system_message_goes_into_the_user_turn_beside_it_where_it_must(render):
     text = render(SYSTEM_FIRST, system("A"), user("B"), assistant("C"), system("D"), user("E"))
-    assert text == "[system]A\n\nD[user]B[assistant]C[user]E"
+    assert text == "[system]A[user]B[assistant]C[user]D\n\nE"
+    assert render(SYSTEM_FIRST, system("A"), user("B"), system("D"), assistant("C")).endswith(
+        "[user]B\n\nD[assistant]C"
+    )
+    assert render(SYSTEM_FIRST, system("A"), user("B"), assistant("C"), system("D")).endswith("[assistant]C[user]D")
 
 
-def test_a_late_system_message_without_a_first_one_moves_to_the_start(render):
-    assert render(SYSTEM_FIRST, user("B"), system("D"), user("E")) == "[system]D[user]B[user]E"
+def test_a_late_system_message_does_not_change_how_the_prompt_starts(render):
+    messages = [system("A"), user("B"), assistant("C"), system("D"), user("E"), assistant("F"), system("G"), user("H")]
+    for template in (SYSTEM_FIRST, DROPS_LATE_SYSTEM, NO_SYSTEM):
+        texts = [render(template, *messages[:count]) for count in (2, 5, 8)]
+        assert texts[1].startswith(texts[0])
+        assert texts[2].startswith(texts[1])
+
+
+def test_a_system_message_between_calls_and_results_comes_after_the_results(render):
+    template = SYSTEM_FIRST.replace("message.content }}", "message.content ~ (message.tool_calls or '') }}")
+    calls = assistant("", tool_calls=[call("{}", call_id="1"), call("{}", call_id="2")])
+    answers = [{"role": "tool", "tool_call_id": call_id, "content": f"R{call_id}"} for call_id in "12"]
+    text = render(template, system("A"), user("B"), calls, system("C"), *answers, assistant("D"))
+    assert text.endswith("[tool]R1[tool]R2[user]C[assistant]D")
+
+
+def test_several_system_messages_at_the_start_become_one_where_they_must(render):
+    assert render(SYSTEM_FIRST, system("A"), system("B"), user("C")) == "[system]A\n\nB[user]C"
+
+
+def test_without_a_first_system_message_a_late_one_does_not_become_it(render):
+    assert render(SYSTEM_FIRST, user("B"), system("D"), user("E")) == "[user]B[user]D\n\nE"
 
 
 def test_a_system_message_that_the_template_would_drop_is_kept(render):
     text = render(DROPS_LATE_SYSTEM, system("A"), user("B"), system("D"), user("E"))
-    assert text == "[developer]A\n\nD[user]B[user]E"
+    assert text == "[developer]A[user]B[user]D\n\nE"
 
 
 def test_without_a_system_role_the_text_goes_into_the_next_user_turn(render):
@@ -400,11 +425,179 @@ NO_USER_AFTER_TOOL = """\
 """
 
 
-def test_system_messages_that_fit_nowhere_else_lead_the_first_user_turn(render):
+def test_a_system_message_after_results_is_a_user_turn_that_the_template_takes(render):
     answer = {"role": "tool", "tool_call_id": "1", "content": "sunny"}
     calls = assistant("", tool_calls=[call("{}", call_id="1")])
     text = render(NO_USER_AFTER_TOOL, system("A"), user("B"), calls, answer, system("C"))
-    assert text == "[user]A\n\nC\n\nB[assistant]{}[tool]sunny"
+    assert text == "[user]A\n\nB[assistant]{}[tool]sunny[assistant]Done.[user]C"
+
+
+STRICT_TURNS = """\
+{%- set ns = namespace(n=0) %}
+{%- for m in messages %}
+{%- if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}
+{%- if (m.role == 'user') != (ns.n % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}
+{%- if m.role == 'assistant' and not m.content %}{{ raise_exception('say something') }}{% endif %}
+{%- set ns.n = ns.n + 1 %}
+{%- endif %}
+{{- '[' ~ m.role ~ ']' ~ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}
+{%- endfor %}
+"""
+ANSWER = {"role": "tool", "tool_call_id": "1", "content": "sunny"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([user("A"), user("B")], "[user]A\n\nB"),
+        ([user("A", cache_control={}), user("B", annotations=[])], "[user]A\n\nB"),
+        ([user("A"), assistant("B"), assistant("C", reasoning="R"), user("D")], "[user]A[assistant]B\n\nC[user]D"),
+        ([user("A"), assistant(None), user("B")], "[user]A\n\nB"),
+        ([user("A"), assistant(None, tool_calls=[])], "[user]A"),
+        ([assistant("A"), user("B")], "[user][assistant]A[user]B"),
+        ([system("S"), assistant("A"), user("B")], "[user]S[assistant]A[user]B"),
+        (
+            [user("A"), assistant(None, tool_calls=[call("{}", call_id="1")]), ANSWER, user("B")],
+            "[user]A[assistant]{}[tool]sunny[assistant]Done.[user]B",
+        ),
+        (
+            [user("A"), assistant(None, tool_calls=[call("{}", call_id="1")]), user("B")],
+            "[user]A[assistant]{}[assistant]Done.[user]B",
+        ),
+    ],
+)
+def test_where_turns_must_alternate_what_agents_send_is_made_to(render, messages, text):
+    template = STRICT_TURNS.replace(
+        "{%- for m", "{%- if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{%- for m", 1
+    )
+    assert render(template, *messages) == text
+
+
+def test_a_system_message_keeps_its_role_while_turns_are_made_to_alternate(render):
+    assert render(STRICT_TURNS, system("S"), user("A"), user("B")) == "[system]S[user]A\n\nB"
+
+
+NO_STRAYS = """\
+{%- for m in messages %}
+{%- if m.role == 'tool' and (loop.first or not (loop.previtem.role == 'tool' or loop.previtem.tool_calls)) %}
+{{- raise_exception('a result of what?') }}
+{%- endif %}
+{{- '[' ~ m.role ~ ']' ~ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}
+{%- endfor %}
+"""
+
+
+@pytest.mark.parametrize(
+    "template", [NO_STRAYS, NO_STRAYS.replace("{{- raise_exception('a result of what?') }}", "{%- continue %}")]
+)
+def test_results_whose_call_is_gone_are_told_by_the_user_where_the_template_refuses_or_drops_them(render, template):
+    text = render(template, ANSWER, user("A"), assistant("B"), ANSWER, user("C"))
+    told = "[user]<tool_response>\nsunny\n</tool_response>"
+    assert text == f"{told}[user]A[assistant]B{told}[user]C"
+    calls = assistant("", tool_calls=[call("{}", call_id="1")])
+    assert render(template, user("A"), calls, ANSWER) == "[user]A[assistant]{}[tool]sunny"
+
+
+def test_a_template_that_takes_results_without_calls_gets_them_as_they_are(render):
+    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.tool_calls }}{% endfor %}"
+    assert render(template, ANSWER, user("A")) == "[tool]sunny[user]A"
+
+
+# -- calls and results belong together --------------------------------------------------------------------------------
+
+PAIRS = """\
+{%- for m in messages %}
+{%- for c in m.tool_calls %}{{ '<' ~ c.id ~ ' ' ~ c.function.name ~ c.function.arguments ~ '>' }}{% endfor %}
+{%- if m.role == 'tool' %}{{ '(' ~ m.tool_call_id ~ ' ' ~ m.name ~ ' ' ~ m.content ~ ')' }}{% endif %}
+{%- endfor %}
+"""
+
+
+def result(content, call_id=None, **more):
+    return {"role": "tool", "content": content, **({} if call_id is None else {"tool_call_id": call_id}), **more}
+
+
+@pytest.mark.parametrize(
+    ("ids", "results", "text"),
+    [
+        ((None, None), (result("r"), result("s")), "<call_0 f{}><call_1 g{}>(call_0 f r)(call_1 g s)"),
+        ((7, 8), (result("r", 8), result("s", 7)), "<7 f{}><8 g{}>(8 g r)(7 f s)"),
+        (("a", "a"), (result("r", "a"), result("s", "a")), "<a f{}><a_ g{}>(a f r)(a_ g s)"),
+        (("a", "b"), (result("r", "x"), result("s", "a")), "<a f{}><b g{}>(b g r)(a f s)"),
+        (("a", "b"), (result("r", "b", name="own"),), "<a f{}><b g{}>(b own r)"),
+        (("a", "b"), (result("r"), result("s"), result("t", "a")), "<a f{}><b g{}>(b g r)(  s)(a f t)"),
+        (([], True), (result("r", {}),), "<call_0 f{}><call_1 g{}>(call_0 f r)"),
+    ],
+)
+def test_results_find_their_calls_whatever_ids_clients_send(render, ids, results, text):
+    calls = [call("{}", name=name, call_id=call_id) for name, call_id in zip("fg", ids, strict=True)]
+    assert render(PAIRS, user(), assistant(None, tool_calls=calls), *results) == text
+
+
+def test_ids_that_are_used_again_in_a_later_turn_name_the_later_call(render):
+    turns = [
+        message
+        for name in "fg"
+        for message in (assistant(None, tool_calls=[call("{}", name=name, call_id="1")]), result(name, "1"))
+    ]
+    assert render(PAIRS, user(), *turns) == "<1 f{}>(1 f f)<1 g{}>(1 g g)"
+
+
+def test_a_result_that_comes_late_still_has_the_name_of_its_call(render):
+    messages = [assistant(None, tool_calls=[call("{}", name="f", call_id="1")]), user("wait"), result("r", "1")]
+    assert render(PAIRS, user(), *messages) == "<1 f{}>(1 f r)"
+
+
+def test_a_longer_conversation_starts_like_a_shorter_one(render):
+    messages = [system(), user("A")]
+    for i in range(4):
+        calls = [call(f'{{"n": {i}}}', call_id=call_id) for call_id in (None, 3, "x", "x")]
+        messages += [assistant(f"T{i}", tool_calls=calls), *(result(f"r{i}{n}") for n in range(4)), user(f"U{i}")]
+    kimi = PAIRS + "{# <|tool_calls_section_begin|> #}"
+    for template in (PAIRS, CHATML, STRICT_TURNS, ONE_CALL, kimi):
+        texts = [render(template, *messages[:n], add_generation_prompt=False) for n in range(8, len(messages) + 1, 6)]
+        assert all(longer.startswith(shorter) for shorter, longer in itertools.pairwise(texts))
+
+
+# -- schemas ----------------------------------------------------------------------------------------------------------
+
+DEMANDING = """\
+{%- macro kind(s) %}{% if s.type is string %}{{ s.type }}{% elif s.type %}{% for t in s.type %}{{ kind({'type': t}) }}
+{%- if t == 'null' %}{{ 1 / 0 }}{% endif %}{% endfor %}{% endif %}
+{%- if 'x' in s.get('items', {}).get('enum', []) %}{% endif %}{% endmacro %}
+{%- for t in tools %}{{ t.function.name }}{% for name, s in t.function.parameters.properties.items() %}
+{{- ' ' ~ name ~ ':' ~ kind(s) ~ s.description.split('x')[0] }}{% if s.get('enum') %}!{% endif %}
+{%- endfor %}{% endfor %}{{ messages[0].content }}"""
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"type": "object"}, ""),
+        ({"type": "object", "properties": None, "required": None}, ""),
+        ({"anyOf": [{"type": "object"}]}, ""),
+        ({"properties": {"a": True}}, " a:"),
+        ({"properties": {"a": {"type": ["string", "null"]}}}, " a:string"),
+        ({"properties": {"a": {"type": ["string", "integer", "null"]}}}, " a:stringinteger"),
+        ({"properties": {"a": {"type": "string", "description": None, "enum": None}}}, " a:string"),
+        ({"properties": {"a": {"type": "array", "items": True}}}, " a:array"),
+        ({"properties": {"a": {"type": "array", "items": [{"type": "string"}]}}}, " a:array"),
+        (
+            {"properties": {"items": {"type": "string"}, "properties": {"type": "integer"}}},
+            " items:string properties:integer",
+        ),
+    ],
+)
+def test_schemas_that_validators_take_are_put_into_what_templates_take(render, schema, shown):
+    assert render(DEMANDING, user("Hi"), tools=[Tool("f", None, schema)]) == f"f{shown}Hi"
+
+
+def test_keywords_that_are_null_are_left_out_but_null_as_a_value_is_kept(render):
+    schema = {"properties": {"a": {"type": None, "default": None, "const": None, "enum": [None]}}, "required": None}
+    text = render("{{ tools[0].function.parameters | tojson }}", user(), tools=[Tool("f", None, schema)])
+    assert json.loads(text) == {"properties": {"a": {"default": None, "const": None, "enum": [None]}}}
 
 
 def test_a_refusal_says_what_is_wrong_after_all_rearranging(render):

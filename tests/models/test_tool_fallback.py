@@ -125,6 +125,27 @@ def test_a_template_that_writes_calls_but_offers_no_tools_teaches_its_own_form(r
     assert '[assistant]One moment.@get_weather{"city": "Zürich"}@now{}<end>[tool]sunny' in text
 
 
+def test_text_that_a_template_would_show_after_the_calls_is_put_before_them(render):
+    template = """{%- for m in messages %}[{{ m.role }}]
+    {%- for c in m.tool_calls %}{{ '@' ~ c.function.name ~ c.function.arguments }}{% endfor %}
+    {%- if m.content is not none %}{{ m.content ~ '<end>' }}{% endif %}{% endfor %}"""
+    text = render(template)
+    assert "[assistant]One moment.<end>[assistant]@get_weather" in text
+
+
+def test_a_sample_call_ends_where_the_calls_end(render):
+    template = """{%- for m in messages %}{% if m.tool_calls %}{{ '[assistant]' }}
+    {%- for c in m.tool_calls %}{{ '@' ~ c.function.name ~ c.function.arguments }}{% endfor %}{{ '<end>' }}{% endif %}
+    {%- if m.content is not none %}{{ '[' ~ m.role ~ ']' ~ m.content ~ '<end>' }}{% endif %}{% endfor %}
+    {%- if add_generation_prompt %}[assistant]<think>{% endif %}"""
+    sample = render(template, CONVERSATION[1:2]).split("once for each call:\n")[1].split("\nThe results")[0]
+    calls = [
+        '@FIRST_FUNCTION{"ARGUMENT_NAME": "ARGUMENT_VALUE"}',
+        '@SECOND_FUNCTION{"ARGUMENT_NAME": "ARGUMENT_VALUE"}',
+    ]
+    assert sample == "".join(calls)
+
+
 def test_calls_that_show_only_beside_null_are_given_so_and_their_text_before_them(render):
     template = CALLS_ONLY.replace(
         "{{ '[' + m.role + ']' + m.content }}", "[{{ m.role }}]{{ m.content or '' }}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from vllm_mlx_parsers.choice import FAMILIES, choose
@@ -297,3 +299,9 @@ def test_an_endless_template_is_read_in_the_end(part):
 def test_words_in_text_are_not_taken_for_code():
     text = "{# tools #}Use your tools.{{ 'tools' }}" + CHATML
     assert choose({}, text) == choose({}, CHATML)
+
+
+def test_how_lines_end_and_are_indented_does_not_matter(real_templates):
+    for name, source in real_templates.items():
+        forms = {source, source.replace("\n", "\r\n"), "\ufeff" + source, re.sub(r"\s*\n\s*", " ", source)}
+        assert len({choose({}, form) for form in forms}) == 1, name

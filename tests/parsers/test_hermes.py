@@ -126,7 +126,7 @@ def test_a_raw_newline_in_a_string_is_escaped(run, width):
     "body",
     [
         '{"name": "f", "arguments": {"a": }}',
-        "{'name': 'f'}",
+        "{name: 'f'}",
         '{"arguments": {}}',
         '{"name": ""}',
         '{"name": 5}',

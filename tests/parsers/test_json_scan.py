@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vllm_mlx_parsers.json_scan import JSONObjectScanner, JSONScanner, decode_string, repair_object
+from vllm_mlx_parsers.json_scan import JSONObjectScanner, JSONScanner, as_object, decode_string, repair_object
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -50,7 +50,7 @@ def test_what_is_called_done_is_json_wherever_it_was_cut(text, width):
 
 
 @pytest.mark.parametrize(
-    "text", ["{'a': 1}", "{a: 1}", "[1 2]", "[1}", "nul,", "01,", "{,}", "[,]", '{"a" 1}', "]", "NaN,"]
+    "text", ["{'it's': 1}", "{a: 1}", "[1 2]", "[1}", "nul,", "01,", "{,}", "[,]", '{"a" 1}', "]", "NaN,"]
 )
 def test_what_is_not_json_is_broken(text):
     assert scan(text)[0] == scan(text, len(text))[0] == "broken"
@@ -76,6 +76,7 @@ def test_what_is_cut_off_is_not_done(text):
         ("[1, 2, ]", [1, 2]),
         ('{"a": 1,\n}', {"a": 1}),
         ("[True, False, None]", [True, False, None]),
+        ("""{'a': 'say "hi"', "b": 'it\\'s', 'c"': ''}""", {"a": 'say "hi"', "b": "it's", 'c"': ""}),
     ],
 )
 def test_common_faults_are_repaired(text, value):
@@ -181,3 +182,71 @@ def test_an_object_in_a_string_is_repaired_or_refused():
     assert repair_object(' {"a": "x\ny",}\n') == '{"a": "x\\ny"}'
     for text in ("", "[1]", '{"a": 1} x', '{"a": '):
         assert repair_object(text) is None
+
+
+@given(st.text("{}[]\",:\\ \n0e-tru'x", max_size=24), st.integers(1, 5), st.sampled_from([JSONScanner, Members]))
+def test_every_feed_reads_its_text_to_the_end_unless_the_value_ends_or_breaks(text, width, make):
+    scanner = make()
+    for start in range(0, len(text), width):
+        piece = text[start : start + width]
+        end = scanner.feed(piece)
+        assert end == len(piece) or scanner.done or scanner.broken
+        assert not (scanner.done and scanner.broken)
+
+
+@given(st.text("{}[]\",:\\ \n0e-tru'x", max_size=24), st.sampled_from([JSONScanner, Members]))
+def test_every_step_consumes_something_or_goes_on_to_another_state(text, make):
+    scanner = make()
+    pos = 0
+    stalled: set[object] = set()
+    while pos < len(text) and not scanner.done and not scanner.broken:
+        before = scanner._state
+        now = before(scanner, text, pos)
+        stalled = stalled | {before} if now == pos else set()
+        assert now > pos or scanner.broken or scanner.done or scanner._state not in stalled
+        pos = now
+
+
+@given(st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 6))
+def test_closing_brackets_that_are_missing_are_added(value, width, missing):
+    text = json.dumps(value)
+    brackets = len(text) - len(text.rstrip("]}"))
+    cut = text[: len(text) - min(missing, brackets)]
+    for make in (JSONScanner, Members):
+        scanner = make()
+        for piece in (*(cut[start : start + width] for start in range(0, len(cut), width)), "<"):
+            scanner.feed(piece)
+        closes = not cut.rstrip().endswith(("{", "["))
+        assert scanner.close() == scanner.done == closes
+        if closes and isinstance(scanner, JSONScanner):
+            assert json.loads(scanner.take()) == value
+        elif closes:
+            assert isinstance(scanner, Members)
+            assert {key: json.loads(member) for key, member in scanner.seen.items()} == value
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a"', '{"a":', '{"a": "b', '{"a": nul', '{"a": 1,', '{"a": [1, '])
+def test_a_value_that_stops_elsewhere_than_after_a_member_is_not_closed(text):
+    for make in (JSONScanner, Members):
+        scanner = make()
+        scanner.feed(text)
+        assert not scanner.close()
+        assert not scanner.done
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("null", "{}"),
+        ("[]", "{}"),
+        ("[ ]", "{}"),
+        ('""', "{}"),
+        ('" \\n"', "{}"),
+        ('"{\\"a\\": 1}"', '{"a": 1}'),
+        ("[1]", None),
+        ("5", None),
+        ('"5"', None),
+    ],
+)
+def test_arguments_that_are_no_object_are_made_one_where_that_loses_nothing(text, arguments):
+    assert as_object(text) == arguments

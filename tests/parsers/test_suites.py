@@ -132,6 +132,37 @@ def test_a_parser_that_loses_what_it_held_is_found():
     assert fails(tool_suite(Lossy), "test_plain_text_comes_out_unchanged")
 
 
+def test_a_parser_that_loses_text_after_a_closing_marker_is_found():
+    class Silenced(HermesToolParser):
+        read = ""
+
+        def feed(self, chunk: Chunk) -> Any:
+            for char in chunk.text:
+                is_silent = "</tool_call>" in self.read and "<tool_call>" not in self.read
+                self.read += char
+                events = super().feed(Chunk(char))
+                if not is_silent:
+                    yield from events
+
+    assert fails(tool_suite(Silenced), "test_any_text_keeps_the_rules")
+
+
+def test_a_parser_that_passes_calls_on_only_when_they_are_complete_is_found():
+    class Holding(HermesToolParser):
+        def __init__(self, context: ParserContext) -> None:
+            super().__init__(context)
+            self.waiting: list[Event] = []
+
+        def feed(self, chunk: Chunk) -> Any:
+            self.waiting += super().feed(chunk)
+            if self._open:
+                return []
+            events, self.waiting = self.waiting, []
+            return events
+
+    assert fails(tool_suite(Holding), "test_calls_are_not_held_back")
+
+
 def test_a_parser_that_raises_on_garbage_is_found():
     class Raising(Whole):
         def finish(self) -> Any:

@@ -186,10 +186,14 @@ def test_thinking_reaches_the_template():
     def kwargs(**fields):
         return generate(**fields).prompt.template_kwargs
 
-    assert kwargs(enable_thinking=False) == {"enable_thinking": False}
-    assert kwargs(reasoning_effort="none") == {"enable_thinking": False}
+    switches = ("enable_thinking", "thinking", "reasoning")  # Qwen's name, DeepSeek's and Kimi's, Cohere's
+    off = dict.fromkeys(switches, False)
+    assert kwargs(enable_thinking=False) == kwargs(reasoning_effort="none") == off
+    assert kwargs(enable_thinking=True) == kwargs(enable_thinking=True, reasoning_effort="none")
+    assert kwargs(enable_thinking=True) == dict.fromkeys(switches, True)
     assert kwargs(reasoning_effort="high") == {"reasoning_effort": "high"}
     assert kwargs(enable_thinking=False, chat_template_kwargs={"enable_thinking": True, "x": [1]}) == {
+        **off,
         "enable_thinking": True,
         "x": [1],
     }

@@ -73,9 +73,10 @@ class Checkpoint:
 
     @cached_property
     def chat_template(self) -> str:
-        """The chat template's source, from chat_template.jinja or tokenizer_config.json; empty if there is none.
+        """The chat template's source; empty if there is none. ``template`` replaces it.
 
-        ``template`` replaces it. Raises ModelError if the file cannot be understood.
+        It comes from chat_template.jinja, tokenizer_config.json or, as models that also see have it,
+        chat_template.json. Raises ModelError if the file cannot be understood.
         """
         if self.template is not None:
             return self.template
@@ -85,17 +86,21 @@ class Checkpoint:
                 return file.read_text(encoding="utf-8")
             except ValueError as error:
                 raise ModelError(f"{file} is not UTF-8 text: {error}") from error
-        file = self.path / "tokenizer_config.json"
-        if not file.is_file():
-            return ""
-        try:
-            template = json.loads(file.read_text(encoding="utf-8")).get("chat_template") or ""
-            if isinstance(template, list):  # several named templates
-                named = {entry["name"]: entry["template"] for entry in template}
-                template = named.get("tool_use") or named.get("default") or ""
-        except (ValueError, AttributeError, KeyError, TypeError) as error:
-            raise ModelError(f"{file} is not a valid tokenizer configuration: {error}") from error
-        return str(template)
+        return _template_in(self.path / "tokenizer_config.json") or _template_in(self.path / "chat_template.json")
+
+
+def _template_in(file: Path) -> str:
+    """Return the chat template that a JSON file holds, or the empty string."""
+    if not file.is_file():
+        return ""
+    try:
+        template = json.loads(file.read_text(encoding="utf-8")).get("chat_template") or ""
+        if isinstance(template, list):  # several named templates
+            named = {entry["name"]: entry["template"] for entry in template}
+            template = named.get("tool_use") or named.get("default") or ""
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise ModelError(f"{file} is not valid: {error}") from error
+    return str(template)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

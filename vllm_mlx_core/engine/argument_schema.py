@@ -6,12 +6,13 @@ jsonschema is imported with the first schema that is used: most requests have no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple, cast
 
 MAX_STEPS = 5_000
-"""Most keywords that one check looks at, in the schema and all it refers to: some 50 ms."""
+"""Most that one check or repair may do, in keywords of the schema that are looked at: some 50 ms."""
 
 _DRAFTS = {
     "draft-04": "Draft4Validator",
@@ -30,8 +31,69 @@ _VALUES = frozenset({"enum", "const", "default", "examples", "required", "type"}
 _steps: ContextVar[list[int]] = ContextVar("steps")
 
 
+_LOOPS = frozenset({"additionalProperties", "propertyNames", "contains", "required", "dependentRequired"})
+"""Keywords that look at every member of what they say, or of the value, without looking at other keywords."""
+_COMPARES = frozenset({"enum", "const"})
+_PER_STEP = 16
+"""So many members can be looked at, or values compared, in the time that a keyword takes."""
+
+
 class OutOfSteps(Exception):
-    """A check took more than ``MAX_STEPS``."""
+    """A check or a repair took more than ``MAX_STEPS``."""
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Let what is inside take ``MAX_STEPS`` together."""
+    token = _steps.set([MAX_STEPS])
+    try:
+        yield
+    finally:
+        _steps.reset(token)
+
+
+def spend(steps: int = 1) -> None:
+    """Take steps of those that are left. Raises OutOfSteps, and LookupError outside ``bounded``."""
+    left = _steps.get()
+    left[0] -= steps
+    if left[0] < 0:
+        raise OutOfSteps
+
+
+class _Text(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "a string"
+
+
+class _List(list[Any]):
+    def __repr__(self) -> str:
+        return "a list"
+
+
+class _Object(dict[str, Any]):
+    def __repr__(self) -> str:
+        return "an object"
+
+
+def unspoken(value: Any) -> Any:
+    """Return an equal value whose ``repr`` is short: jsonschema writes it into each of its messages.
+
+    Raises OutOfSteps if it is too large to be checked; must be called within ``bounded``.
+    """
+    spend(_size(value) // _PER_STEP)
+    return _unspoken(value)
+
+
+def _unspoken(value: Any) -> Any:
+    if isinstance(value, str):
+        return _Text(value)
+    if isinstance(value, dict):
+        return _Object((name, _unspoken(each)) for name, each in value.items())
+    if isinstance(value, list):
+        return _List(map(_unspoken, value))
+    return value
 
 
 class Violation(NamedTuple):
@@ -61,27 +123,27 @@ class ArgumentSchema:
         """Return the first violation, or None if there is none or it cannot be told."""
         if self._validator is None:
             return None
-        token = _steps.set([MAX_STEPS])
         try:
-            for error in self._validator.iter_errors(arguments):
-                return Violation(error.json_path, str(error.validator or "false"))
+            with bounded():
+                for error in self._validator.iter_errors(unspoken(arguments)):
+                    return Violation(error.json_path, str(error.validator or "false"))
         except Exception:
             return None
-        finally:
-            _steps.reset(token)
         return None
 
     def accepts(self, value: Any, part: Any) -> bool:
-        """Return whether a value fits a part of the schema, as far as can be told."""
+        """Return whether a value fits a part of the schema, as far as can be told.
+
+        The value should be ``unspoken``. Raises OutOfSteps; must be called within ``bounded``.
+        """
         if self._validator is None:
             return False
-        token = _steps.set([MAX_STEPS])
         try:
             return bool(self._validator.evolve(schema=part).is_valid(value))
+        except OutOfSteps:
+            raise
         except Exception:
             return False
-        finally:
-            _steps.reset(token)
 
 
 def _checkable(schema: Any) -> Any:
@@ -97,7 +159,7 @@ def _checkable(schema: Any) -> Any:
         if keyword in _BY_NAME and isinstance(value, Mapping):
             copy[keyword] = {name: _checkable(each) for name, each in value.items()}
         else:
-            copy[keyword] = value if keyword in _VALUES else _checkable(value)
+            copy[keyword] = _unspoken(value) if keyword in _VALUES else _checkable(value)
     return copy
 
 
@@ -117,11 +179,24 @@ def _validator_class(name: str) -> Any:
 
 def _counted(keyword: str, check: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator[Any] | None]:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
-        left = _steps.get()
-        # uniqueItems may compare every two items
-        left[0] -= 1 + len(instance) ** 2 // 64 if keyword == "uniqueItems" and isinstance(instance, list) else 1
-        if left[0] < 0:
-            raise OutOfSteps
+        steps = 1
+        if keyword in _LOOPS:
+            steps += sum(len(each) for each in (value, instance) if isinstance(each, list | dict)) // _PER_STEP
+        elif keyword in _COMPARES:
+            steps += _size(value) // _PER_STEP
+        elif keyword == "uniqueItems" and isinstance(instance, list):
+            steps += _size(instance) ** 2 // 64  # it may compare every two items
+        spend(steps)
         return check(validator, value, instance, schema)
 
     return counted
+
+
+def _size(value: Any) -> int:
+    """Return how many values there are in a value, or enough of them to be too many for any check."""
+    waiting = [value]
+    for each in waiting:  # which grows meanwhile
+        if len(waiting) > MAX_STEPS * _PER_STEP:
+            break
+        waiting += each if isinstance(each, list) else each.values() if isinstance(each, dict) else ()
+    return len(waiting)

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from vllm_mlx_core.api import ToolParser
 
 _PIECES = re.compile(r"\w+|\W")
-"""What is fed at a time where the place of a call matters: calls begin and end at punctuation."""
+"""What the parser is fed at a time, so that it is known where each call stands: they begin and end at punctuation."""
+_SPACE = re.compile(r"\s*")
+_is_one_piece = re.compile(r"[ \n]?\w*").fullmatch
+_ENDING = 16
+"""How many characters of a text tell where it ends."""
 
 log = logging.getLogger(__name__)
 
@@ -29,63 +33,25 @@ class CallsInThinking:
     def __init__(self, make: Callable[[], ToolParser], declares: Callable[[str], bool]) -> None:
         self._make = make
         self._declares = declares
-        self._parser: ToolParser | None = None
-        self._told: list[str] = []  # this block's thinking that was returned
-        self._held: list[str] = []  # and that was not
-        self._holds_all = False  # a call has begun
+        self._block: _Block | None = None
         self._failed = False
 
     def feed(self, text: str) -> str:
         """Take more thinking and return what is certain to be no part of a call."""
         if self._failed:
             return text
-        self._held.append(text)
-        if self._holds_all:
-            return ""
         try:
-            if self._parser is None:
-                self._parser = self._make()
-            events = list(self._parser.feed(Chunk(text)))
+            if self._block is None:
+                self._block = _Block(self._make(), self._declares)
+            return self._block.feed(text)
         except Exception:
-            log.exception("A parser failed; calls inside this completion's thinking are not looked for.")
-            self._failed = True
-            return self.close()
-        certain = text if len(self._held) == 1 and events == [TextDelta(text)] else self._certain(events)
-        solid = certain.rstrip()  # white space in front of a call goes with it
-        if solid:
-            held = "".join(self._held)[len(solid) :]
-            self._held = [held] if held else []
-            self._told.append(solid)
-        return solid
-
-    def _certain(self, events: Iterable[ToolEvent]) -> str:
-        """Return how much of what is held the parser took for text. Mutates."""
-        texts: list[str] = []
-        for event in events:
-            if not isinstance(event, TextDelta):
-                self._holds_all = True
-                break
-            texts.append(event.text)
-        if not texts:
-            return ""
-        held, end = "".join(self._held), 0
-        for text in texts:
-            start = held.find(text, end)
-            if start < 0:  # the parser changed it, so nothing can be told from it any more
-                self._holds_all = True
-                break
-            end = start + len(text)
-        return held[:end]
+            self._give_up()
+            return self.close() or text
 
     def close(self) -> str:
         """Return what is held: the block is closed, so all of it was thinking."""
-        if not (self._told or self._held):
-            return ""
-        held = "".join(self._held)
-        self._parser, self._holds_all = None, False
-        self._told.clear()
-        self._held.clear()
-        return held
+        block, self._block = self._block, None
+        return block.held if block is not None else ""
 
     def finish(self) -> tuple[str, list[ToolEvent]]:
         """Return the rest of the thinking and the events of its calls: the completion ended, and the block is open.
@@ -93,52 +59,93 @@ class CallsInThinking:
         Complete calls of declared tools are real, counted from 0, and are cut out of the thinking together with the
         white space around them; everything else stays thinking, as it was written.
         """
-        told, held = "".join(self._told), "".join(self._held)
-        self.close()
-        if self._failed or not held.strip():
+        block, held = self._block, self.close()
+        if block is None or not held.strip():
             return held, []
         try:
-            reading = _Reading(self._make(), self._declares, told, held)
+            rest = block.finish()
         except Exception:
-            log.exception("A parser failed; calls inside this completion's thinking are not looked for.")
+            self._give_up()
             return held, []
-        if not reading.calls or not reading.text.startswith(told):
-            return held, []
-        return reading.text[len(told) :], reading.calls
+        return (rest, block.calls) if block.calls else (held, [])
+
+    def _give_up(self) -> None:
+        self._failed = True
+        log.exception("A parser failed; calls inside this completion's thinking are not looked for.")
 
 
-class _Reading:
-    """One reading of a whole block, in pieces so small that it is known where each call stands."""
+class _Block:
+    """One block of thinking, of which it is known where each call stands."""
 
-    def __init__(self, parser: ToolParser, declares: Callable[[str], bool], told: str, held: str) -> None:
+    def __init__(self, parser: ToolParser, declares: Callable[[str], bool]) -> None:
         self.calls: list[ToolEvent] = []
+        self._parser = parser
         self._declares = declares
         self._markers = sorted(parser.special_tokens, key=len, reverse=True)
-        self._raw = told + held
-        self._read = 0  # how much of it the parser has read
-        self._settled = 0  # how much of it is settled: kept, or part of a call
-        self._kept: list[str] = []  # since the last call
-        self._texts: list[str] = []  # before, between and after the calls
+        self._held: list[str] = []  # what was not returned
+        self._released: list[str] = []  # to be returned
+        self._has_returned = False
+        self._holds_all = False  # a call has begun, say
+        self._unsettled: list[str] = []  # what the parser has read and neither passed on nor made a call of
+        self._kept: list[str] = []  # since the last real call
+        self._texts: list[str] = []  # before and between the real calls
         self._call: ToolCallStart | None = None  # the open one
         self._arguments: list[str] = []
+        self._ended: tuple[int, bool] | None = None  # length of a call that has ended, and whether it is real
+        self._after_call = False  # nothing was kept since a real one
         self._count = 0
-        self._after_call = False
-        for piece in (told, *_PIECES.findall(held)) if told else _PIECES.findall(held):
-            self._read += len(piece)
-            self._take(parser.feed(Chunk(piece)))
-        self._take(parser.finish())
+
+    @property
+    def held(self) -> str:
+        """All that was fed and not returned."""
+        return "".join(self._held)
+
+    def feed(self, text: str) -> str:
+        """Take more and return what is certain to be no part of a call. Raises what the parser raises."""
+        self._held.append(text)
+        for piece in (text,) if _is_one_piece(text) else _PIECES.findall(text):
+            self._unsettled.append(piece)
+            self._take(self._parser.feed(Chunk(piece)))
+        self._release()
+        if not self._released:
+            return ""
+        released = "".join(self._released)
+        self._released.clear()
+        self._has_returned = True
+        held = self.held[len(released) :]
+        self._held = [held] if held else []
+        return released
+
+    def _release(self) -> None:
+        """Pass on what was kept, unless a call has begun; white space in front of a call goes with it. Mutates."""
+        if self._holds_all:
+            return
+        kept = "".join(self._kept)
+        if solid := kept.rstrip():
+            self._released.append(solid)
+            self._kept = [kept[len(solid) :]]
+
+    def finish(self) -> str:
+        """Return the rest without the real calls, which are in ``calls`` then. Raises what the parser raises."""
+        self._take(self._parser.finish())
+        self._settle_call()
         if self._call is not None or not self._after_call:
-            self._kept.append(self._raw[self._settled :])
-        self._texts.append("".join(self._kept))
-        first, *others = self._texts
-        self.text = "\n".join(filter(None, (first.rstrip(), *(text.strip() for text in others))))
+            self._kept += self._unsettled
+        first, *others = (*self._texts, "".join(self._kept))
+        first = first.rstrip()
+        text = "".join((first, *(f"\n{each.strip()}" for each in others if each.strip())))
+        return text if first or self._has_returned else text[1:]
 
     def _take(self, events: Iterable[ToolEvent]) -> None:
         for event in events:
             match event:
                 case TextDelta(text):
+                    self._settle_call()
                     self._text(text)
                 case ToolCallStart():
+                    self._settle_call()
+                    self._release()
+                    self._holds_all = True
                     self._call = event
                     self._arguments.clear()
                 case ToolCallArguments(_, json):
@@ -147,43 +154,51 @@ class _Reading:
                     self._end(self._call)
 
     def _text(self, text: str) -> None:
-        start = self._raw.find(text, self._settled, self._read)
-        if start < 0:
+        solid = text.lstrip() or text  # the white space in front may come from before a call
+        rest = "".join(self._unsettled)
+        start = rest.rfind(solid) if self._after_call else rest.find(solid)
+        if start >= 0:
+            end = start + len(solid)
+            self._kept.append(rest[start if self._after_call else 0 : end])
+        else:  # the parser changed it, or its beginning was taken for the end of a call
+            self._holds_all = True
             self._kept.append(text)
-            self._settled = self._read
-        else:
-            end = start + len(text)
-            self._kept.append(self._raw[start if self._after_call else self._settled : end])
-            self._settled = end
+            ending = solid[-_ENDING:]
+            end = max(0, rest.rfind(ending)) + len(ending)
+        self._unsettled = [rest[end:]]
         self._call, self._after_call = None, False
 
     def _end(self, call: ToolCallStart) -> None:
         self._call = None
-        end = self._closed(self._settled, self._read)
-        self._after_call = self._declares(call.name)
-        if self._after_call:
+        is_real = self._declares(call.name)
+        self._ended = (sum(map(len, self._unsettled)), is_real)
+        if is_real:
             self.calls.append(ToolCallStart(self._count, call.id, call.name))
             if self._arguments:
                 self.calls.append(ToolCallArguments(self._count, "".join(self._arguments)))
             self.calls.append(ToolCallEnd(self._count))
             self._count += 1
+
+    def _settle_call(self) -> None:
+        """Cut out the call that has ended, or keep it: now that more was read, its closing marker is there too."""
+        if self._ended is None:
+            return
+        length, self._after_call = self._ended
+        self._ended = None
+        rest = "".join(self._unsettled)
+        end = self._closed(rest, length)
+        if self._after_call:
             self._texts.append("".join(self._kept))
             self._kept.clear()
         else:
-            self._kept.append(self._raw[self._settled : end])
-        self._settled = end
+            self._kept.append(rest[:end])
+        self._unsettled = [rest[end:]]
 
-    def _closed(self, start: int, end: int) -> int:
-        """Return where the call ends, closing marker included, that the parser read between ``start`` and ``end``."""
-        opening = next((m for m in self._markers if self._raw.startswith(m, self._after_space(start))), None)
-        after = self._after_space(end)
+    def _closed(self, rest: str, length: int) -> int:
+        """Return where the call ends, closing marker included, that is the first ``length`` characters of ``rest``."""
+        begin, after = (_SPACE.match(rest, place) for place in (0, length))
+        opening = next((each for each in self._markers if begin and rest.startswith(each, begin.end())), None)
         for marker in self._markers:
-            if marker != opening and self._raw.startswith(marker, after):
-                return after + len(marker)
-        return end
-
-    def _after_space(self, position: int) -> int:
-        raw = self._raw
-        while position < len(raw) and raw[position].isspace():
-            position += 1
-        return position
+            if marker != opening and after and rest.startswith(marker, after.end()):
+                return after.end() + len(marker)
+        return length

@@ -8,20 +8,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .argument_schema import ArgumentSchema
+from .argument_schema import ArgumentSchema, bounded, spend, unspoken
 
-MAX_STEPS = 5_000
-"""Most parts of a schema that one repair looks at."""
-
-_INTEGER = re.compile(r"[+-]?\d{1,400}(\.0+)?")
-_NUMBER = re.compile(r"[+-]?(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?\d{1,3})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}(\.0+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?")
 _WORDS = {"true": True, "True": True, "false": False, "False": False}
 _NULLS = frozenset({"null", "None"})
+_PER_STEP = 2_000
+"""So many characters can be read in the time that a keyword takes."""
 _UNCHANGED: Any = object()
-
-
-class _OutOfSteps(Exception):
-    pass
 
 
 def repaired(arguments: str, schema: ArgumentSchema) -> str:
@@ -30,13 +25,14 @@ def repaired(arguments: str, schema: ArgumentSchema) -> str:
     Looks into objects, arrays and local references. What has no obvious reading stays. Never raises.
     """
     try:
-        value = json.loads(arguments)
-        better = _Coercion(schema).coerce(value, schema.root)
+        with bounded():
+            value = unspoken(json.loads(arguments))
+            better = _Coercion(schema).coerce(value, schema.root)
         if better is value:
             return arguments
         text = json.dumps(better, ensure_ascii=False, allow_nan=False)
         text.encode()
-    except Exception:  # RecursionError, numbers with thousands of digits, half of a surrogate pair
+    except Exception:  # OutOfSteps, RecursionError, numbers with thousands of digits, half of a surrogate pair
         return arguments
     return text
 
@@ -44,13 +40,10 @@ def repaired(arguments: str, schema: ArgumentSchema) -> str:
 class _Coercion:
     def __init__(self, schema: ArgumentSchema) -> None:
         self._schema = schema
-        self._steps = MAX_STEPS
 
     def coerce(self, value: Any, part: Any) -> Any:
         """Return the value that ``part`` of the schema wants, or ``value`` itself."""
-        self._steps -= 1
-        if self._steps < 0:
-            raise _OutOfSteps
+        spend()
         if not isinstance(part, Mapping):
             return value
         if isinstance(reference := part.get("$ref"), str):
@@ -143,8 +136,10 @@ def _typed(value: Any, types: Sequence[str]) -> Any:
 
 def _readings(value: Any, types: Sequence[str]) -> Iterator[Any]:
     if isinstance(value, str):
+        text = value.strip()
         for type_ in types:
-            yield _from_text(value.strip(), type_)
+            spend(len(text) // _PER_STEP)
+            yield _from_text(text, type_)
     elif isinstance(value, float) and "integer" in types and value.is_integer():
         yield int(value)
     elif isinstance(value, bool | int | float) and "string" in types:
@@ -172,11 +167,14 @@ def _from_text(text: str, type_: str) -> Any:
 
 
 def _member(value: Any, allowed: Sequence[Any]) -> Any:
-    """Return the allowed value that ``value`` is written like, or ``value`` itself."""
-    if any(type(each) is type(value) and each == value for each in allowed):
+    """Return the allowed scalar that a scalar is written like, or ``value`` itself. Raises OutOfSteps."""
+    if isinstance(value, list | dict):
+        return value
+    spend(len(allowed))
+    if any(_type(each) == _type(value) and each == value for each in allowed):
         return value
     text = value.strip() if isinstance(value, str) else json.dumps(value)
     for each in allowed:
-        if (each if isinstance(each, str) else json.dumps(each)) == text:
+        if not isinstance(each, list | dict) and (each if isinstance(each, str) else json.dumps(each)) == text:
             return each
     return value

@@ -84,19 +84,20 @@ class CompletionPipeline:
         self._stop_token_ids = frozenset(stop_token_ids)
         self._one_call = not parallel_tool_calls
         self._drop_calls = drop_calls
-        self._content_logprobs = ContentLogprobs() if wants_logprobs else None
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
         self._num_tokens = 0
         self._num_started = 0  # calls, finished or not
         self._num_calls = 0
+        self._newest = 0  # length of what the tool parser was fed last
         self._stop: str | int | None = None
         self._events = EventBuffer()
         self._token_ids: list[int] = []  # read, but not delivered yet
         self._chunk_ids: list[int] = []  # tokens whose text is still to come
         parsers = [parser for parser in (reasoning, tools) if parser is not None]
-        visible = {token for parser in parsers for token in parser.special_tokens} if skip_special_tokens else None
-        self._detokenizer = Detokenizer(tokenizer, visible)
+        markers = {token for parser in parsers for token in parser.special_tokens}
+        self._content_logprobs = ContentLogprobs(markers) if wants_logprobs else None
+        self._detokenizer = Detokenizer(tokenizer, markers if skip_special_tokens else None)
         self._plain = not (parsers or stops or wants_logprobs)
 
     @property
@@ -232,6 +233,7 @@ class CompletionPipeline:
         if self._tools is None:
             self._emit(TextDelta(chunk.text))
             return
+        self._newest = len(chunk.text)
         events = self._guarded(self._tools.feed, chunk)
         if events is None:
             self._tools = None
@@ -240,6 +242,8 @@ class CompletionPipeline:
 
     def _emit_calls(self, events: Iterable[Event]) -> None:
         for event in events:
+            if self._content_logprobs is not None and isinstance(event, ToolCallEnd):
+                self._content_logprobs.end_call(self._newest)
             if self._drop_calls and not isinstance(event, TextDelta):
                 continue
             for checked in self._checks.feed(event) if self._checks is not None else (event,):
@@ -307,8 +311,6 @@ class CompletionPipeline:
                 self._content_logprobs.show(event.text)
             elif isinstance(event, ReasoningDelta):
                 self._content_logprobs.hide(event.text)
-            else:
-                self._content_logprobs.call()
         self._events.add(event)
 
     def _output(self, ended: Literal["stop", "length"] | None) -> Output:

@@ -1,4 +1,4 @@
-"""Orders of a conversation's messages that say the same, for templates that do not take it as it was sent."""
+"""Places for system messages that say the same, for templates that do not take them where they were sent."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TypeAlias
 from .messages import Message
 
 Arrangement: TypeAlias = Callable[[list[Message]], list[Message]]
-
-
-def arrangements(roles: Sequence[str]) -> list[Arrangement]:
-    """Return the arrangements worth trying for messages of these roles, each further from what was sent."""
-    system = [i for i, role in enumerate(roles) if role in SYSTEM_ROLES]
-    if any(i > 0 for i in system):
-        return [as_sent, merged, folded, joined, led]
-    return [as_sent, folded, joined] if system else [as_sent, joined]
-
+"""Says the same in other messages. Does not mutate."""
 
 SYSTEM_ROLES = ("system", "developer")
+
+
+def arrangements(messages: Sequence[Message]) -> list[Arrangement]:
+    """Return the arrangements worth trying for these messages, each further from what was sent."""
+    system = [i for i, message in enumerate(messages) if is_system(message)]
+    if any(i > 0 for i in system):
+        return [as_sent, late_in_turns, all_in_turns]
+    return [as_sent, all_in_turns] if system else [as_sent]
 
 
 def is_system(message: Message) -> bool:
@@ -31,51 +31,53 @@ def as_sent(messages: list[Message]) -> list[Message]:
     return messages
 
 
-def merged(messages: list[Message]) -> list[Message]:
-    """Put all system messages into one at the start."""
-    return [{"role": "system", "content": _system_text(messages)}, *_others(messages)]
+def late_in_turns(messages: list[Message]) -> list[Message]:
+    """Put system messages at the start into one, and later ones into user turns where they stand.
+
+    Moved to the start they would change how every later prompt of the conversation begins, so that nothing of it
+    could be taken from the prefix cache.
+    """
+    count = next((i for i, message in enumerate(messages) if not is_system(message)), len(messages))
+    if count == 0:
+        return all_in_turns(messages)
+    text = "\n\n".join(message["content"] for message in messages[:count])
+    return [{"role": messages[0]["role"], "content": text}, *all_in_turns(messages[count:])]
 
 
-def folded(messages: list[Message]) -> list[Message]:
-    """Put system messages into the next user turn, those after the last one into that or a turn of their own."""
+def all_in_turns(messages: list[Message]) -> list[Message]:
+    """Put all system messages into user turns: that which follows, else that before, else one of their own.
+
+    Those between calls and results come after the results.
+    """
     done: list[Message] = []
     pending: list[str] = []
     for message in messages:
         if is_system(message):
             pending.append(message["content"])
-        elif message["role"] == "user" and pending:
-            done.append({**message, "content": "\n\n".join([*pending, message["content"]])})
+        elif not pending or (message["role"] == "tool" and done and _calls(done[-1])):
+            done.append(message)
+        elif message["role"] == "user":
+            done.append({**message, "content": _text(*pending, message["content"])})
             pending = []
         else:
-            done.append(message)
-    if pending and done and done[-1]["role"] == "user":
-        done[-1] = {**done[-1], "content": "\n\n".join([done[-1]["content"], *pending])}
-    elif pending:
-        at = len(done) - (1 if done and done[-1]["role"] == "assistant" and "tool_calls" not in done[-1] else 0)
-        done.insert(at, {"role": "user", "content": "\n\n".join(pending)})
-    return done
+            done = [*_told(done, pending), message]
+            pending = []
+    return _told(done, pending)
 
 
-def joined(messages: list[Message]) -> list[Message]:
-    """Fold, and join neighbours of one role, for templates that insist on alternation."""
-    done: list[Message] = []
-    for message in folded(messages):
-        plain = set(message) <= {"role", "content", "name"} and message["role"] in ("user", "assistant")
-        if plain and done and done[-1]["role"] == message["role"] and set(done[-1]) <= {"role", "content", "name"}:
-            done[-1] = {**done[-1], "content": f"{done[-1]['content']}\n\n{message['content']}"}
-        else:
-            done.append(message)
-    return done
+def _told(messages: list[Message], system: list[str]) -> list[Message]:
+    """Return the messages with these texts added to the last one if it is the user's, else after it."""
+    if not system:
+        return messages
+    if messages and messages[-1]["role"] == "user":
+        return [*messages[:-1], {**messages[-1], "content": _text(messages[-1]["content"], *system)}]
+    return [*messages, {"role": "user", "content": _text(*system)}]
 
 
-def led(messages: list[Message]) -> list[Message]:
-    """Put all system messages into the first user turn, for templates that take neither them nor a further turn."""
-    return joined([{"role": "user", "content": _system_text(messages)}, *_others(messages)])
+def _calls(message: Message) -> bool:
+    """Return whether results may follow this message."""
+    return message["role"] == "tool" or "tool_calls" in message
 
 
-def _system_text(messages: list[Message]) -> str:
-    return "\n\n".join(message["content"] for message in messages if is_system(message))
-
-
-def _others(messages: list[Message]) -> list[Message]:
-    return [message for message in messages if not is_system(message)]
+def _text(*texts: str) -> str:
+    return "\n\n".join(filter(None, texts))

@@ -1,4 +1,7 @@
-"""Ids of calls in the style a model's template insists on. Clients send those of whatever model answered before."""
+"""Ids of calls in the style a model's template insists on. Clients send those of whatever model answered before.
+
+Every call has an id already (``pairing``).
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ def renaming(template: ChatTemplate) -> Renaming | None:
 def shorten(messages: list[Message]) -> None:
     """Map ids to nine letters and digits, for Mistral."""
     for message in messages:
-        if isinstance(message.get("tool_call_id"), str):
+        if "tool_call_id" in message:
             message["tool_call_id"] = _nine_characters(message["tool_call_id"])
         for call in message.get("tool_calls", ()):
-            call["id"] = _nine_characters(call.get("id", call["function"]["name"]))
+            call["id"] = _nine_characters(call["id"])
 
 
 def name_by_function(messages: list[Message]) -> None:
@@ -39,14 +42,13 @@ def name_by_function(messages: list[Message]) -> None:
     count = 0
     for message in messages:
         for call in message.get("tool_calls", ()):
-            given = call.get("id", "")
+            given = call["id"]
             if not _KIMI_ID.fullmatch(given):
                 call["id"] = f"functions.{call['function']['name']}:{count}"
             renamed[given] = call["id"]
             count += 1
-        answered = message.get("tool_call_id")
-        if isinstance(answered, str):
-            message["tool_call_id"] = renamed.get(answered, answered)
+        if "tool_call_id" in message:
+            message["tool_call_id"] = renamed.get(message["tool_call_id"], message["tool_call_id"])
 
 
 def _nine_characters(call_id: str) -> str:

@@ -8,7 +8,7 @@ shape a template needs is found out once, by rendering a small conversation in e
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import groupby, product
 from typing import TypeAlias
 
 from .call_forms import CallForm
@@ -47,19 +47,18 @@ def null_beside_calls(messages: list[Message]) -> list[Message]:
 def results_from_user(messages: list[Message]) -> list[Message]:
     """Make results messages of the user, those that follow one another a single one."""
     done: list[Message] = []
-    collecting = False
-    for message in messages:
-        if message["role"] != "tool":
-            done.append(message)
-            collecting = False
-            continue
-        text = f"<tool_response>\n{message['content']}\n</tool_response>"
-        if collecting:
-            done[-1] = {"role": "user", "content": f"{done[-1]['content']}\n{text}"}
+    for is_result, neighbours in groupby(messages, lambda message: message["role"] == "tool"):
+        if is_result:
+            content = "\n".join(result_text(message["content"]) for message in neighbours)
+            done.append({"role": "user", "content": content})
         else:
-            done.append({"role": "user", "content": text})
-            collecting = True
+            done += neighbours
     return done
+
+
+def result_text(content: str) -> str:
+    """Return how the user passes on a result."""
+    return f"<tool_response>\n{content}\n</tool_response>"
 
 
 def calls_as_text(form: CallForm) -> Shape:
@@ -79,13 +78,13 @@ def calls_as_text(form: CallForm) -> Shape:
 
 def native_shape(show: Show) -> Shape | None:
     """Return the first shape in which the template shows calls by itself, and all else; None if it never does."""
-    calls_shapes = [as_sent, one_call_each, text_apart, null_beside_calls]
+    calls_shapes = [as_sent, one_call_each, null_beside_calls, text_apart]
     calls_shapes += [lambda messages: one_call_each(text_apart(messages))]
     calls_shapes += [lambda messages: one_call_each(null_beside_calls(messages))]
-    for text in (_TEXT, ""):
+    for text, leads in ((_TEXT, True), (_TEXT, False), ("", False)):
         for results, calls in product((as_sent, results_from_user), calls_shapes):
             shape = _joined(calls, results)
-            if _shows(show, shape(_loop(text)), text) and _shows(show, shape([*_loop(text), *_AFTER])):
+            if _shows(show, shape(_loop(text)), text, leads=leads) and _shows(show, shape([*_loop(text), *_AFTER])):
                 return shape
     return None
 
@@ -160,13 +159,15 @@ def _loop(text: str = "") -> list[Message]:
     ]
 
 
-def _shows(show: Show, messages: list[Message], text: str = "") -> bool:
-    """Return whether the template shows all calls and results, and this text."""
+def _shows(show: Show, messages: list[Message], text: str = "", *, leads: bool = False) -> bool:
+    """Return whether the template shows all calls and results, and this text, if it leads before the call beside it."""
     try:
         shown = show(messages)
     except Exception:  # refusing is one of the answers this asks for
         return False
-    return all(mark in shown for mark in (*_VALUES, *_RESULTS, text))
+    if not all(mark in shown for mark in (*_VALUES, *_RESULTS, text)):
+        return False
+    return not leads or shown.index(text) < shown.index(_VALUES[-1])
 
 
 def _joined(first: Shape, second: Shape) -> Shape:

@@ -4,7 +4,7 @@
   are refused, since a model that reads text only would silently lose them.
 - ``arguments`` of a call is an object. A JSON string is decoded; one that is not valid JSON is kept under ``_raw``.
 - ``developer`` is ``system``, unless the template knows the role.
-- A tool message has the ``name`` of the call it answers, if the conversation tells.
+- Ids are strings; those that are neither text nor a number are left out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm_mlx_core.api import InvalidRequest, Tool
+
+from .tool_schemas import without_nulls
 
 Message = dict[str, Any]
 
@@ -48,19 +50,7 @@ def normalize(messages: Sequence[Mapping[str, Any]], *, keep_developer: bool = F
     """Return the messages in the templates' shape. Raises InvalidRequest naming the offending message and part."""
     if not messages:
         raise InvalidRequest("messages must hold at least one message.", param="messages")
-    done: list[Message] = []
-    called: dict[str, str] = {}
-    for i, message in enumerate(messages):
-        shaped = _normalize_one(message, f"messages[{i}]", keep_developer)
-        for call in shaped.get("tool_calls", ()):
-            if call.get("id"):
-                called[call["id"]] = call["function"]["name"]
-        if shaped["role"] == "tool" and "name" not in shaped:
-            name = called.get(str(shaped.get("tool_call_id")))
-            if name is not None:
-                shaped["name"] = name
-        done.append(shaped)
-    return done
+    return [_normalize_one(message, f"messages[{i}]", keep_developer) for i, message in enumerate(messages)]
 
 
 def tool_dicts(tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
@@ -73,7 +63,7 @@ def tool_dicts(tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
             "function": {
                 "name": tool.name,
                 "description": tool.description or "",
-                "parameters": plain(tool.parameters) or {"type": "object", "properties": {}},
+                "parameters": without_nulls(plain(tool.parameters)) or {"type": "object", "properties": {}},
             },
         }
         for tool in tools
@@ -92,6 +82,7 @@ def _normalize_one(message: Mapping[str, Any], where: str, keep_developer: bool)
         shaped["reasoning_content"] = reasoning
     else:
         shaped.pop("reasoning_content", None)
+    _set_id(shaped, "tool_call_id", message.get("tool_call_id"))
     calls = message.get("tool_calls")
     if calls:
         if isinstance(calls, str) or not isinstance(calls, Sequence):
@@ -123,8 +114,8 @@ def _part(part: Any, where: str) -> str:
         if not isinstance(text, str):
             raise InvalidRequest(f"{where}.text must be a string.", param=f"{where}.text")
         return text
-    if kind in _MEDIA_PARTS:
-        raise InvalidRequest(f"{where}: this model reads text only, not {_MEDIA_PARTS[str(kind)]}.", param=where)
+    if isinstance(kind, str) and kind in _MEDIA_PARTS:
+        raise InvalidRequest(f"{where}: this model reads text only, not {_MEDIA_PARTS[kind]}.", param=where)
     raise InvalidRequest(f"{where} has the unknown type {kind!r}.", param=where)
 
 
@@ -133,9 +124,15 @@ def _call(call: Any, where: str) -> Message:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise InvalidRequest(f"{where} must hold a function with a name.", param=where)
     shaped = {"type": "function", "function": {"name": function["name"], "arguments": _arguments(function)}}
-    if isinstance(call.get("id"), str):
-        shaped["id"] = call["id"]
+    _set_id(shaped, "id", call.get("id"))
     return shaped
+
+
+def _set_id(shaped: Message, key: str, given: Any) -> None:
+    """Set an id, which some clients send as a number; remove it if it is none."""
+    shaped.pop(key, None)
+    if given is not None and isinstance(given, str | int) and not isinstance(given, bool):
+        shaped[key] = str(given)
 
 
 def _arguments(function: Mapping[str, Any]) -> Arguments:

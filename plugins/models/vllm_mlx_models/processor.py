@@ -22,7 +22,7 @@ class CheckpointProcessor:
     def __init__(self, checkpoint: Checkpoint, options: LoadOptions) -> None:
         loaded = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
         given = options.chat_template
-        sources = TemplateSources(given, given) if given else template_sources(checkpoint)
+        sources = template_sources(checkpoint) if given is None else TemplateSources(given, given)
         template = ChatTemplate(sources.plain, loaded.special_tokens) if sources.plain else None
         advice = read_generation_config(checkpoint.path)
         self._loaded = loaded

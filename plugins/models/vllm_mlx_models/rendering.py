@@ -5,14 +5,13 @@ expect. So arrangements are tried in turn, each further from what the client sen
 system message's text:
 
 1. as sent;
-2. all system messages merged into one at the start;
-3. system messages folded into the next user turn;
-4. the same, with neighbouring messages of one role joined, for templates that insist on alternation;
-5. all system messages in the first user turn.
+2. system messages at the start merged into one, later ones put into the user turns around them;
+3. all of them put into user turns.
 
 Before that, the conversation is put into what the template reads: earlier calls and results in a shape that it shows
-(``history``), ids in its style (``call_ids``), reasoning under its name (``past_reasoning``), and the tools described
-in the system message if it says nothing of them itself (``tool_prompt``).
+(``history``), in turns that it takes (``turns``), paired (``pairing``) by ids in its style (``call_ids``), reasoning
+under its name (``past_reasoning``), and the tools described in the system message if it says nothing of them itself
+(``tool_prompt``).
 """
 
 from __future__ import annotations
@@ -28,10 +27,12 @@ from .call_forms import call_form
 from .call_ids import renaming
 from .history import call_sample, native_shape, probe_tools, shows_tools, written_shape
 from .messages import Message, normalize, plain, tool_dicts
+from .pairing import pair
 from .past_reasoning import PastReasoning
 from .template import ChatTemplate, TemplateRefusal
 from .tool_prompt import HERMES_SAMPLE, with_tool_prompt
 from .tool_variables import TemplateWithTools
+from .turns import Turns
 
 RESERVED_KWARGS = frozenset(
     {
@@ -67,7 +68,8 @@ class ChatRenderer:
         self._reasoning = PastReasoning(template, self._probe)
         offers_tools = shows_tools(self._probe)
         native = native_shape(self._probe)
-        self._shape = native or written_shape(self._probe, call_form(template), offers_tools=offers_tools)
+        shape = native or written_shape(self._probe, call_form(template), offers_tools=offers_tools)
+        self._turns = Turns(self._probe, shape)
         self._sample: str | None = None
         """A call to show the model beside the tools; None if the template says all this itself."""
         if not offers_tools:
@@ -89,12 +91,14 @@ class ChatRenderer:
 
     def _arranged(self, chat: Chat) -> str:
         """Return the text of the first arrangement that loses nothing. Raises what the last one provoked."""
-        system_texts = [message["content"].strip() for message in self._messages(chat) if is_system(message)]
+        messages = self._messages(chat)
+        system_texts = [message["content"].strip() for message in messages if is_system(message)]
         incomplete: str | None = None
         failure: Exception | None = None
-        for arrange in arrangements([str(message.get("role")) for message in chat.messages]):
+        for i, arrange in enumerate(arrangements(messages)):
             try:
-                text = self._rendered(chat, arrange(self._messages(chat)))
+                # An earlier attempt's template might have changed its messages.
+                text = self._rendered(chat, arrange(messages if i == 0 else self._messages(chat)))
             except Exception as error:  # the next arrangement is tried
                 failure = error
                 continue
@@ -112,17 +116,18 @@ class ChatRenderer:
         variables: dict[str, Any] = {
             "add_generation_prompt": chat.add_generation_prompt and not chat.continue_final_message,
         }
-        messages = self._reasoning.placed(messages)
+        messages = self._reasoning.placed(self._turns.ordered(messages))
         return self._template.render(messages, tool_dicts(chat.tools), plain(chat.template_kwargs) | variables)
 
     def _messages(self, chat: Chat) -> list[Message]:
-        """Return the messages afresh: a template might have changed those of an earlier attempt."""
+        """Return the messages as the template reads them."""
         messages = normalize(chat.messages, keep_developer=self._keep_developer)
+        pair(messages)
         if self._rename_calls is not None:
             self._rename_calls(messages)
         if chat.continue_final_message:
             messages[-1]["content"] += _CUT
-        messages = self._shape(messages)
+        messages = self._turns.shaped(messages)
         tools = tool_dicts(chat.tools)
         if tools is not None and self._sample is not None:
             messages = with_tool_prompt(messages, tools, self._sample)

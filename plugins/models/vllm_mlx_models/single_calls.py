@@ -10,7 +10,10 @@ from .messages import Message
 
 
 def one_call_each(messages: list[Message]) -> list[Message]:
-    """Return the messages with every call in one of its own, its answer after it. Does not mutate."""
+    """Return the messages with every call in one of its own, its answer after it. Does not mutate.
+
+    Calls and answers must have been paired.
+    """
     done: list[Message] = []
     i = 0
     while i < len(messages):
@@ -29,18 +32,13 @@ def one_call_each(messages: list[Message]) -> list[Message]:
 
 
 def _split(message: Message, answers: list[Message]) -> list[Message]:
-    """Pair calls and answers by id; answers that name no call go to the calls that are left, in order."""
-    calls = message["tool_calls"]
-    by_call: list[list[Message]] = [[] for _ in calls]
-    ids = [call.get("id") for call in calls]
+    """Put each call before its answers; answers to none of them follow the last."""
+    by_call: dict[str, list[Message]] = {call["id"]: [] for call in message["tool_calls"]}
+    others: list[Message] = []
     for answer in answers:
-        call_id = answer.get("tool_call_id")
-        if call_id is not None and call_id in ids:
-            by_call[ids.index(call_id)].append(answer)
-        else:
-            next((found for found in by_call if not found), by_call[-1]).append(answer)
+        by_call.get(answer.get("tool_call_id", ""), others).append(answer)
     done: list[Message] = []
-    for call, found in zip(calls, by_call, strict=True):
+    for call in message["tool_calls"]:
         head = message if not done else {"role": "assistant", "content": ""}
-        done += [{**head, "tool_calls": [call]}, *found]
-    return done
+        done += [{**head, "tool_calls": [call]}, *by_call[call["id"]]]
+    return done + others

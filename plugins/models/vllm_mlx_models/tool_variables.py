@@ -10,6 +10,7 @@ from typing import Any
 
 from .messages import Message
 from .template import ChatTemplate, TemplateRefusal
+from .tool_schemas import completed
 
 _OTHER_NAMES = ("xml_tools", "available_tools", "functions")
 """What templates call the tools that do not call them ``tools``."""
@@ -69,15 +70,8 @@ def _with_tools_in_system_message(messages: list[Message], tools: ToolDicts) -> 
     return [{"role": "system", "content": "", "tools": listed}, *messages]
 
 
-def _completed(value: Any) -> Any:
-    """Return a copy of a tool in which every parameter has a description, and every object says what else it holds."""
-    if isinstance(value, Mapping):
-        copy = {key: _completed(item) for key, item in value.items()}
-        properties = copy.get("properties")
-        for schema in properties.values() if isinstance(properties, dict) else ():
-            if isinstance(schema, dict):
-                schema.setdefault("description", "")
-                if schema.get("type") == "object" and not isinstance(schema.get("additionalProperties"), dict):
-                    schema["additionalProperties"] = {}
-        return copy
-    return [_completed(item) for item in value] if isinstance(value, list) else value
+def _completed(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a tool with a schema that leaves out nothing."""
+    function = tool["function"]
+    parameters = {"properties": {}, **completed(function["parameters"])}
+    return {**tool, "function": {**function, "parameters": parameters}}

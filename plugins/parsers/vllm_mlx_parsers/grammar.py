@@ -173,6 +173,12 @@ class GrammarParser(StreamParser[E]):
                 return marker
             yield
 
+    def ahead(self, markers: Markers) -> Reading[str]:
+        """Return the one of ``markers`` that stands here, without reading it; "" if none does. Raises Unfinished."""
+        marker = yield from self.one_of(markers)
+        self.pos -= len(marker)
+        return marker
+
     def run(self, characters: re.Pattern[str]) -> Reading[str]:
         """Read as much as ``characters`` matches, and return it. The pattern must match every part of its matches."""
         pieces: list[str] = []

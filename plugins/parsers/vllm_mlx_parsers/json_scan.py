@@ -6,9 +6,11 @@ once. What they pass on is valid JSON, with these repairs:
 - control characters inside strings (a raw newline above all) are escaped;
 - ``\\'`` becomes ``'``, and the backslash of any other escape that JSON does not know is doubled;
 - a comma before a closing bracket is dropped;
+- strings in single quotes, as Python writes them, get double ones;
 - Python's ``True``, ``False`` and ``None`` become JSON's.
 
-Anything else that is not JSON is broken, at the first character that shows it.
+Anything else that is not JSON is broken, at the first character that shows it. Closing brackets that are missing there
+can be added: only the caller knows whether what follows says that the value has ended.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from .scan import SPACE, skip_space
 
 PLAIN_STRING = re.compile(r'[^"\\\x00-\x1f]+')
 """What needs no escape inside a JSON string."""
+_QUOTED = {'"': PLAIN_STRING, "'": re.compile(r"""[^'"\\\x00-\x1f]+""")}
+"""What becomes itself inside a string, by the string's quotes."""
 _PLAIN_JSON_STRING = re.compile(r'"[^"\\\x00-\x1f\ud800-\udfff]*"')
 _WORD = re.compile(r"[A-Za-z0-9.+-]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -36,7 +40,7 @@ _State: TypeAlias = "Callable[[Any, str, int], int]"
 class JSONScanner:
     """Reads one JSON value. ``done`` and ``broken`` say how far it is; at most one of them becomes true."""
 
-    __slots__ = ("_closers", "_escape", "_gap", "_in_key", "_out", "_state", "_word", "broken", "done")
+    __slots__ = ("_closers", "_escape", "_gap", "_in_key", "_out", "_quote", "_state", "_word", "broken", "done")
 
     def __init__(self) -> None:
         self.done = False
@@ -45,14 +49,15 @@ class JSONScanner:
         self._state: _State = JSONScanner._value
         self._closers: list[str] = []  # the brackets that are open, as what closes them
         self._in_key = False
+        self._quote = '"'
         self._gap: list[str] = []  # a comma and the space after it, dropped if a bracket closes next
         self._word: list[str] = []
         self._escape = ""
 
     @property
     def in_string(self) -> bool:
-        """Whether what comes next stands inside a string that is a value."""
-        return self._state is JSONScanner._string and not self._in_key
+        """Whether what comes next stands inside a string that is a value, in double quotes."""
+        return self._state is JSONScanner._string and not self._in_key and self._quote == '"'
 
     def feed(self, text: str, pos: int = 0) -> int:
         """Read on from ``pos`` until the value ends, breaks, or the text ends; return the position reached.
@@ -68,6 +73,18 @@ class JSONScanner:
         """The text has ended: a number or literal that stands alone is complete now. Mutates."""
         if self._state is JSONScanner._scalar:
             self._end_scalar()
+
+    def close(self) -> bool:
+        """Add the closing brackets that are missing after a complete member; return whether the value is done. Mutates.
+
+        May be called where the value broke, because what stands there can only come after it.
+        """
+        self.finish()
+        if self._state is JSONScanner._after:
+            self._out += reversed(self._closers)
+            self._closers.clear()
+            self.done, self.broken = True, False
+        return self.done
 
     def take(self) -> str:
         """Return the repaired JSON that was read since the last call. Mutates."""
@@ -95,11 +112,8 @@ class JSONScanner:
 
     def _begin_value(self, text: str, pos: int) -> int:
         char = text[pos]
-        if char == '"':
-            self._in_key = False
-            self._out.append(char)
-            self._state = JSONScanner._string
-            return pos + 1
+        if char in _QUOTED:
+            return self._begin_string(char, pos, in_key=False)
         if char in _CLOSERS:
             self._closers.append(_CLOSERS[char])
             self._out.append(char)
@@ -125,10 +139,13 @@ class JSONScanner:
             self._gap.clear()
         if self._closers[-1] == "]":
             return self._begin_value(text, pos)
-        if char != '"':
+        if char not in _QUOTED:
             return self._break(pos)
-        self._in_key = True
-        self._out.append(char)
+        return self._begin_string(char, pos, in_key=True)
+
+    def _begin_string(self, quote: str, pos: int, *, in_key: bool) -> int:
+        self._in_key, self._quote = in_key, quote
+        self._out.append('"')
         self._state = JSONScanner._string
         return pos + 1
 
@@ -157,21 +174,23 @@ class JSONScanner:
         return self._close(char, pos) if char == self._closers[-1] else self._break(pos)
 
     def _string(self, text: str, pos: int) -> int:
-        match = PLAIN_STRING.match(text, pos)
+        match = _QUOTED[self._quote].match(text, pos)
         if match is not None:
             self._out.append(match.group())
             pos = match.end()
             if pos == len(text):
                 return pos
         char = text[pos]
-        if char == '"':
-            self._out.append(char)
+        if char == self._quote:
+            self._out.append('"')
             if self._in_key:
                 self._state = JSONScanner._colon
             else:
                 self._end_value()
         elif char == "\\":
             self._state = JSONScanner._escaped
+        elif char == '"':
+            self._out.append('\\"')
         else:
             self._out.append(_CONTROLS[char])
         return pos + 1
@@ -246,12 +265,14 @@ class JSONScanner:
 class JSONObjectScanner:
     """Reads one JSON object and hands over its members; subclass it and override ``value`` and ``member``.
 
-    ``done`` and ``broken`` say how far it is. White space before the opening brace is skipped.
+    ``done`` and ``broken`` say how far it is, ``refused`` that it broke because of what it says. White space before the
+    opening brace is skipped.
     """
 
     def __init__(self) -> None:
         self.done = False
         self.broken = False
+        self.refused = False
         self._state: _State = JSONObjectScanner._open
         self.scanner = JSONScanner()
         """What reads the key or value that was begun last."""
@@ -262,7 +283,16 @@ class JSONObjectScanner:
         """More of the value of the member ``key``: repaired JSON, not empty, cut anywhere. Override it."""
 
     def member(self, key: str) -> None:
-        """The value of the member ``key`` is complete. Override it; may set ``broken``."""
+        """The value of the member ``key`` is complete. Override it."""
+
+    def refuse(self) -> None:
+        """Say that the object is not what it should be: it is broken for good. Mutates."""
+        self.broken = self.refused = True
+
+    @property
+    def after_member(self) -> bool:
+        """Whether a member was read, so that a comma or the closing brace comes next."""
+        return self._state is JSONObjectScanner._after
 
     def feed(self, text: str, pos: int = 0) -> int:
         """Read on from ``pos`` until the object ends, breaks, or the text ends; return where that is. Mutates."""
@@ -270,6 +300,14 @@ class JSONObjectScanner:
         while pos < end and not self.done and not self.broken:
             pos = self._state(self, text, pos)
         return pos
+
+    def close(self) -> bool:
+        """Add the closing brackets that are missing; return whether that completes it. See ``JSONScanner``. Mutates."""
+        if not self.refused and self._state is JSONObjectScanner._read_value and self.scanner.close():
+            self._take_value()
+        self.done = self.after_member and not self.refused
+        self.broken = not self.done
+        return self.done
 
     def _open(self, text: str, pos: int) -> int:
         return self._expect("{", JSONObjectScanner._first, text, pos)
@@ -282,7 +320,7 @@ class JSONObjectScanner:
         if text[pos] == "}":
             self.done = True
             return pos + 1
-        if text[pos] != '"':
+        if text[pos] not in _QUOTED:
             self.broken = True
             return pos
         self.scanner = JSONScanner()
@@ -309,17 +347,19 @@ class JSONObjectScanner:
         return pos
 
     def _read_value(self, text: str, pos: int) -> int:
-        scanner = self.scanner
-        pos = scanner.feed(text, pos)
-        piece = scanner.take()
-        if piece:
-            self.value(self._key, piece)
-        if scanner.done:
-            self._state = JSONObjectScanner._after
-            self.member(self._key)
-        elif scanner.broken:
+        pos = self.scanner.feed(text, pos)
+        self._take_value()
+        if self.scanner.broken:
             self.broken = True
         return pos
+
+    def _take_value(self) -> None:
+        piece = self.scanner.take()
+        if piece:
+            self.value(self._key, piece)
+        if self.scanner.done:
+            self._state = JSONObjectScanner._after
+            self.member(self._key)
 
     def _after(self, text: str, pos: int) -> int:
         pos = skip_space(text, pos)
@@ -356,6 +396,17 @@ def decode_string(text: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{text!r} is not a JSON string.")
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def as_object(json: str) -> str | None:
+    """Return arguments that are not written as an object as one, in JSON; None if that cannot be.
+
+    ``json`` is one value. Null, an empty list and an empty string are no arguments; a string may hold an object.
+    """
+    if json.startswith('"'):
+        text = decode_string(json)
+        return repair_object(text) if text.strip(SPACE) else "{}"
+    return "{}" if json == "null" or (json[0] == "[" and not json[1:-1].strip(SPACE)) else None
 
 
 def repair_object(text: str) -> str | None:

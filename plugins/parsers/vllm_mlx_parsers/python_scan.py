@@ -30,7 +30,7 @@ _INTEGER = re.compile(r"[+-]?(?:[0-9][0-9_]{0,399}|0[xX][0-9a-fA-F_]{1,400}|0[oO
 _FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]{0,399}\.?[0-9_]{0,400}|\.[0-9][0-9_]{0,399})(?:[eE][+-]?[0-9]{1,3})?")
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 _JSON_BRACKETS = {"(": "[", ")": "]"}
-_PREFIXES = frozenset({"r", "R", "u", "U", "f", "F"})
+_PREFIXES = frozenset({"r", "u", "f", "b", "fr", "rf", "br", "rb"})
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\n": ""} | {
     char: char for char in "\\'\""
 }
@@ -151,8 +151,8 @@ class PythonScanner:
         if pos < len(text):
             word = "".join(self._word)
             self._word.clear()
-            if text[pos] in "'\"" and word in _PREFIXES:
-                self._begin_string(raw=word in "rR")
+            if text[pos] in "'\"" and word.lower() in _PREFIXES:
+                self._begin_string(raw="r" in word.lower())
             else:
                 self._out.append(_key(word) if self._in_key else _scalar(word))
                 self._end_value()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import ClassVar
 
 from vllm_mlx_core.api import Chunk, ParserContext, ReasoningDelta, ReasoningEvent, ReasoningParser, TextDelta
+from vllm_mlx_parsers.code_quotes import CodeQuotes
 from vllm_mlx_parsers.grammar import Reading, Unfinished
 from vllm_mlx_parsers.harmony_messages import (
     CALL,
@@ -23,12 +24,12 @@ from vllm_mlx_parsers.harmony_messages import (
     Header,
 )
 from vllm_mlx_parsers.json_scan import PLAIN_STRING, JSONScanner
-from vllm_mlx_parsers.scan import Markers
+from vllm_mlx_parsers.scan import SPACE, Markers
 
 _STOPS = (CALL, RETURN)
 _TICKS = re.compile("`+")
 _plain_string = PLAIN_STRING.fullmatch
-_plain_text = re.compile("[^<`]+").fullmatch
+_plain_text = re.compile(f"[^<`]*[^<`>{SPACE}]").fullmatch
 
 
 class HarmonyReasoningParser(HarmonyReader[ReasoningEvent], ReasoningParser):
@@ -103,13 +104,15 @@ class HarmonyReasoningParser(HarmonyReader[ReasoningEvent], ReasoningParser):
         return marker
 
     def _answer(self) -> Reading[str]:
-        code = _Code()
+        code = CodeQuotes()
         while True:
             marker = yield from self._until(self._structure_and_ticks, code)
             if marker == "`":
                 ticks = 1 + len((yield from self.run(_TICKS)))
+                opens_span = code.ticks(ticks)
                 self._say("`" * ticks)
-                if not code.opens_span(ticks):
+                code.read("`")
+                if not opens_span:
                     continue
                 marker = ""
                 with suppress(Unfinished):
@@ -122,19 +125,19 @@ class HarmonyReasoningParser(HarmonyReader[ReasoningEvent], ReasoningParser):
             else:
                 return marker
 
-    def _until(self, markers: Markers, code: _Code | None = None) -> Reading[str]:
+    def _until(self, markers: Markers, code: CodeQuotes | None = None) -> Reading[str]:
         """Say everything before the first of ``markers``, read it and return it; "" at the end of the stream."""
         while True:
             found = markers.find(self.text, self.pos, ended=self.ended)
             if found.stop > self.pos:
                 text = self.text[self.pos : found.stop]
                 self._say(text)
-                if code is not None and "\n" in text:
-                    code.span = 0
+                if code is not None:
+                    code.read(text)
             self.pos = found.next
             if found.marker or self.ended:
                 return found.marker
-            if self._event in self._said and not self._gap and (code is None or not code.span):
+            if self._event in self._said and not self._gap and (code is None or code.settled):
                 self.pass_on(_plain_text, self._event)
             yield
 
@@ -159,26 +162,3 @@ class HarmonyReasoningParser(HarmonyReader[ReasoningEvent], ReasoningParser):
             self.events.append(self._event(GAP + text if self._gap else text))
             self._said.add(self._event)
             self._gap = False
-
-
-class _Code:
-    """Where Markdown's code begins and ends, as far as a text was read."""
-
-    def __init__(self) -> None:
-        self.fence = 0
-        """How many backticks opened the code fence that the text is in."""
-        self.span = 0
-        """How many opened a code span on this line."""
-
-    def opens_span(self, ticks: int) -> bool:
-        """Take so many backticks; return whether they open a code span. Mutates."""
-        if self.fence:
-            self.fence = 0 if ticks >= self.fence else self.fence
-        elif ticks >= 3:
-            self.fence, self.span = ticks, 0
-        elif self.span:
-            self.span = 0 if ticks == self.span else self.span
-        else:
-            self.span = ticks
-            return True
-        return False

@@ -57,8 +57,9 @@ _BARE = ("{", "[")
 
 FORMS = (
     Form(HermesToolParser, (_CALL,), r"\s*[{\[]"),
-    Form(Qwen3CoderToolParser, (_CALL,), r"\s*<function="),
+    Form(Qwen3CoderToolParser, (_CALL,), r"\s*<function[= ]"),
     Form(Qwen3CoderToolParser, (_FUNCTION,), r"[^\s>]+>\s*[^\s{]"),
+    Form(Qwen3CoderToolParser, [start for start in Qwen3CoderToolParser.starts if start not in (_CALL, _FUNCTION)]),
     Form(Llama3JSONToolParser, (_FUNCTION,), r"[^\s>]+>\s*\{"),
     Form(HunyuanToolParser, (_CALL,), rf"\s*{_NAME}\s*<tool_sep"),
     Form(GLMToolParser, (_CALL,), rf"\s*{_NAME}\s*</?(?:arg_|tool_call)"),
@@ -110,7 +111,7 @@ _FAR = 256
 class AutoToolParser(CallParser):
     """Any of the formats above. The marker that begins a call, and what follows it, decide which, anew for each call.
 
-    - ``<tool_call>`` is Hermes' before ``{`` or ``[``, Qwen3-Coder's before ``<function=``, MiniMax M3's before its
+    - ``<tool_call>`` is Hermes' before ``{`` or ``[``, Qwen3-Coder's before ``<function``, MiniMax M3's before its
       mark, Hy3's before a name and ``<tool_sep>``, GLM's before a name and another tag. ``<function=NAME>`` is
       Llama's and Functionary's before ``{``, else Qwen3-Coder's. After ``<|python_tag|>`` a list of Python calls is
       read as that, and anything else as Llama's. All other markers belong to one format, or to several alike.

@@ -8,14 +8,15 @@ from typing import ClassVar
 from vllm_mlx_core.api import TextDelta
 from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
 from vllm_mlx_parsers.json_scan import JSONScanner
-from vllm_mlx_parsers.scan import SPACE
+from vllm_mlx_parsers.scan import SPACE, Markers
 
 from .json_call import JSONCall
 from .json_calls import JSONCallsParser
 
 _OPENING = ("{", "[")
 _INFO = re.compile(r"[\w+-]*")
-_FENCE_END = re.compile(r"[ \t\r\n`]*")
+_FENCE_END = Markers("```")
+_TICKS = re.compile("`*")
 _plain_string = re.compile(rf'[^"\\\x00-\x1f]*[^"\\\x00-\x1f{SPACE}]').fullmatch
 
 
@@ -38,7 +39,7 @@ class BareJSONParser(JSONCallsParser):
             yield from self.json_calls()
         elif fenced:
             yield from self._fenced_calls()
-        elif self._span:
+        elif self._code.span:
             raise Malformed
         else:
             try:
@@ -50,7 +51,9 @@ class BareJSONParser(JSONCallsParser):
 
     def new_call(self) -> JSONCall:
         """Return what reads the next call: a stricter reader if nothing marks it."""
-        return JSONCall(declared=self.context.declares if self.bare else None)
+        if not self.bare:
+            return super().new_call()
+        return JSONCall(argument_keys=("arguments", "parameters"), declared=self.context.declares)
 
     def _bare_calls(self, bracket: str) -> Reading[None]:
         if bracket == "{":
@@ -71,8 +74,11 @@ class BareJSONParser(JSONCallsParser):
             raise Malformed if bracket else Unfinished
         self.pos += 1
         yield from self._bare_calls(bracket)
-        end = yield from self.run(_FENCE_END)
-        self.write(end[len(end.rstrip(SPACE)) :])
+        space = yield from self.spaces()
+        if (yield from self.one_of(_FENCE_END)):
+            yield from self.run(_TICKS)
+        else:
+            self.write(space)
 
     def _pass_json_on(self) -> Reading[None]:
         """Pass on what was read since the last call, and the rest of the JSON value that it begins."""

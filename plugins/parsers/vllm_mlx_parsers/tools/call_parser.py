@@ -18,8 +18,9 @@ from vllm_mlx_core.api import (
     ToolEvent,
     ToolParser,
 )
+from vllm_mlx_parsers.code_quotes import CodeQuotes
 from vllm_mlx_parsers.grammar import GrammarParser, Malformed, PushScanner, Reading, Unfinished
-from vllm_mlx_parsers.json_scan import PLAIN_STRING
+from vllm_mlx_parsers.json_scan import PLAIN_STRING, JSONScanner
 from vllm_mlx_parsers.scan import SPACE, Markers
 
 from .json_call import JSONCall
@@ -51,8 +52,8 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
       calls is passed on to the last character.
     - A start marker is only text where it is not followed by what ``calls`` reads (it raises Malformed), inside a code
       fence, and directly after a backtick that opens a code span: an answer may talk about the format. The text is
-      then passed on as it was written. If the call's ``ToolCallStart`` was out by then, it never gets its
-      ``ToolCallEnd``.
+      then passed on as it was written, up to the last of the ``restarts`` in it, where reading begins anew. If the
+      call's ``ToolCallStart`` was out by then, it never gets its ``ToolCallEnd``.
     - A call that the end of the stream cuts off (Unfinished) has no ``ToolCallEnd``; if its name was not known yet, it
       leaves nothing.
     - A call counts whether or not the client declared its name: a client can tell the model that there is no such
@@ -65,6 +66,8 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
     ends: ClassVar[tuple[str, ...]] = ()
     """Markers that close a call or a list of calls. A call that is not complete after one of them is malformed, even
     if the stream ends there."""
+    restarts: ClassVar[tuple[str, ...]] = ()
+    """Those of ``starts`` that begin a call even within one that turned out to be broken: the model began again."""
     bare: bool = False
     """Whether ``starts`` are ordinary text, so that what follows is a call only if it names a declared tool. ``calls``
     may set it, where only some of them are."""
@@ -79,6 +82,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
 
     _starts: ClassVar[Markers]
     _unseen: ClassVar[frozenset[str]]  # stop tokens, if they come up in the text
+    _restart: ClassVar[re.Pattern[str] | None]
     _plain_text: ClassVar[Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -87,16 +91,16 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
             return  # a base of other parsers
         cls._unseen = frozenset(cls.stop_tokens).difference(cls.starts)
         cls._starts = Markers(*cls.starts, *cls.frame, *cls._unseen, *("`" * cls.fences))
+        cls._restart = re.compile("|".join(map(re.escape, cls.restarts))) if cls.restarts else None
         first = re.escape(cls._starts.first)
-        cls._plain_text = re.compile(f"[^{first}]*[^{first}{SPACE}]").fullmatch
+        cls._plain_text = re.compile(f"[^{first}]*[^{first}>{SPACE}]").fullmatch
 
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)
         self._num_calls = 0
         self._open = False  # a call has started and not ended
         self._settled = False  # the record begins after a call that ended
-        self._fence = 0  # how many backticks opened the code fence that we are in
-        self._span = 0  # how many opened a code span on this line
+        self._code = CodeQuotes()
         self._wrote = False
         self._called = False  # a call has started, or something else was cut out, since the last text
         self._space: list[str] = []  # white space before the calls
@@ -128,7 +132,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
             except Malformed as failure:
                 self._give_up(cut_off=isinstance(failure, Unfinished))
             else:
-                self._fence = 0
+                self._code.leave()
             self._raw = None
         if not self._called and self._space:
             self.events.append(TextDelta("".join(self._space)))
@@ -143,7 +147,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
                     return marker
             elif marker in self._unseen:
                 continue
-            elif marker and self._fence:
+            elif marker and self._code.fence:
                 self.write(marker)
             elif marker in self.frame:
                 self._cut_out()
@@ -154,14 +158,11 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         while True:
             found = self._starts.find(self.text, self.pos, ended=self.ended)
             if found.stop > self.pos:
-                text = self.text[self.pos : found.stop]
-                self.write(text)
-                if self._span and "\n" in text:
-                    self._span = 0
+                self.write(self.text[self.pos : found.stop])
             self.pos = found.next
             if found.marker or self.ended:
                 return found.marker
-            if self._wrote and not self._space and not self._called and not self._span:
+            if self._wrote and not self._space and not self._called and self._code.settled:
                 self.pass_on(self._plain_text, TextDelta)
             yield
 
@@ -169,20 +170,12 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         """Read backticks, one of which was read, and a marker that they quote. Return them if they are a start."""
         ticks = 1 + len((yield from self.run(_TICKS)))
         quote = "`" * ticks
-        opens_fence = ticks >= 3 and not self._fence
-        if opens_fence:
-            self._fence, self._span = ticks, 0
-            if self.fenced:
-                return quote
+        was_fenced = self._code.fence
+        opens_span = self._code.ticks(ticks)
+        if self.fenced and self._code.fence and not was_fenced:
+            return quote
         self.write(quote)
-        if opens_fence:
-            return ""
-        if self._fence:
-            self._fence = 0 if ticks >= self._fence else self._fence
-        elif self._span:
-            self._span = 0 if ticks == self._span else self._span
-        else:
-            self._span = ticks
+        if opens_span:
             with suppress(Unfinished):
                 quoted = yield from self.one_of(self._starts)
                 if quoted not in self._unseen:
@@ -196,7 +189,20 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
             self.pos = len(self.text)
             return
         self._open = False
-        self.write(raw)
+        restart = self._last_restart(raw)
+        self.write(raw[:restart])
+        self.text, self.pos = raw[restart:] + self.text[self.pos :], 0
+
+    def _last_restart(self, raw: str) -> int:
+        """Return where reading a broken call begins anew; ``len(raw)`` if it does not.
+
+        As it is the last place, nothing is read more than twice.
+        """
+        last = len(raw)
+        if self._restart is not None:
+            for match in self._restart.finditer(raw, 1):
+                last = match.start()
+        return last
 
     @property
     def begins_line(self) -> bool:
@@ -211,6 +217,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
 
     def write(self, text: str) -> None:
         """Pass ``text`` on as content; white space at its end is held until more comes. Mutates."""
+        self._code.read(text)
         if self._called:
             solid = text.lstrip(SPACE)
             self._after.append(text[: len(text) - len(solid)])
@@ -273,9 +280,29 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
 
     # -- calls and arguments in JSON ------------------------------------------------------------------------------
 
-    def json_call(self, call: JSONCall | None = None) -> Reading[None]:
-        """Read one call written as a JSON object. Raises Malformed, Unfinished."""
-        call = JSONCall() if call is None else call
+    def json_arguments(self, scanner: JSONScanner, ends: Markers | None) -> Reading[None]:
+        """Read the rest of an object and add it to the arguments of the call that is open.
+
+        Closing brackets that are missing where one of ``ends`` follows are added. Raises Malformed, Unfinished.
+        """
+        try:
+            yield from self.scan_arguments(scanner, _plain_string)
+        except Malformed:
+            if not scanner.broken or ends is None or not (yield from self.ahead(ends)) or not scanner.close():
+                raise
+            self.arguments(scanner.take())
+
+    def _call_ends(self, call: JSONCall, ends: Markers | None) -> Reading[bool]:
+        """Return whether the list with the call ends here, or one of ``ends`` follows."""
+        if call.after_member and self.text.startswith("]", self.pos):
+            return True
+        return ends is not None and bool((yield from self.ahead(ends)))
+
+    def json_call(self, call: JSONCall, ends: Markers | None) -> Reading[None]:
+        """Read one call written as a JSON object; brackets may be missing as for ``json_arguments``, or before ``]``.
+
+        Raises Malformed, Unfinished.
+        """
         while True:
             self.pos = call.feed(self.text, self.pos)
             if call.name is not None:
@@ -287,10 +314,11 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
                 self.end_call()
                 return
             if call.broken:
-                raise Malformed
-            if self.ended:
+                if call.refused or not ((yield from self._call_ends(call, ends)) and call.close()):
+                    raise Malformed
+            elif self.ended:
                 raise Unfinished
-            if (scanner := call.streaming) is not None:
-                yield from self.scan_arguments(scanner, _plain_string)
+            elif (scanner := call.streaming) is not None:
+                yield from self.json_arguments(scanner, ends)
             else:
                 yield

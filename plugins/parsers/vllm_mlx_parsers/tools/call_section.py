@@ -29,6 +29,7 @@ class SectionToolParser(CallParser):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls.ends = (cls.call_end, *cls.section_ends)
         cls.starts = (*cls.section_begins, cls.call_begin, *cls.ends)
+        cls.restarts = (*cls.section_begins, cls.call_begin)
         cls._next = Markers(cls.call_begin, *cls.section_ends)
         super().__init_subclass__(**kwargs)
 

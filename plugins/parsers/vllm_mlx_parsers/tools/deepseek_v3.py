@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from vllm_mlx_parsers.grammar import Malformed, Reading
 from vllm_mlx_parsers.scan import SPACE, Markers
 
@@ -11,8 +9,6 @@ from .call_section import SectionToolParser
 from .named_call import named_call
 
 _SEPARATOR = "<｜tool▁sep｜>"
-_FENCE = re.compile("`*")
-_LANGUAGE = re.compile("[A-Za-z]*")
 
 
 class DeepSeekV3ToolParser(SectionToolParser):
@@ -35,7 +31,6 @@ class DeepSeekV3ToolParser(SectionToolParser):
     _ends = Markers(call_end, call_begin, *section_ends)
     _first_ends = Markers(_SEPARATOR, "{", *_ends.markers)
     _second_ends = Markers("\n", "`", "{", *_ends.markers)
-    _no_arguments = Markers("`", *_ends.markers)
 
     def call(self) -> Reading[str]:
         """Read name and arguments; see ``SectionToolParser``."""
@@ -49,8 +44,5 @@ class DeepSeekV3ToolParser(SectionToolParser):
             name = name.strip(SPACE)
             self.pos -= len(marker)
         yield from self.spaces()
-        if (yield from self.run(_FENCE)):
-            yield from self.run(_LANGUAGE)
-        else:
-            yield from self.take("json")
-        return (yield from named_call(self, name, self._no_arguments))
+        yield from self.take("json")  # all that was left of a fence
+        return (yield from named_call(self, name, self._ends))

@@ -30,7 +30,7 @@ class DeepSeekV32ToolParser(InvokeParser):
     starts = (f"<{DSML}",)
     special_tokens = (DSML,)
     prefix = DSML
-    after_invoke = (f"</{DSML}",)
+    after_invoke = (f"</{DSML}function_calls>", f"</{DSML}tool_calls>")
 
     def calls(self, marker: str) -> Reading[None]:
         """Read the calls of one block, and the tags around it."""
@@ -39,9 +39,7 @@ class DeepSeekV32ToolParser(InvokeParser):
             yield from self.expect(">")
             yield from self.spaces()
             yield from self.expect(self.invoke)
-        if (yield from self.invokes()):
-            yield from self.run(_BLOCK)
-            yield from self.take(">")
+        yield from self.invokes()
 
     def text_type(self, attributes: Mapping[str, str]) -> bool | None:
         """Read the attribute ``string``."""

@@ -36,6 +36,7 @@ class FunctionaryToolParser(CallParser):
     stop_tokens = _STOPS
     starts = (_TAG, _CODE, _RECIPIENT)
     ends = (_TAG_CLOSE, *_STOPS)
+    restarts = (_TAG,)
 
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)
@@ -59,11 +60,11 @@ class FunctionaryToolParser(CallParser):
             name, _ = yield from self.before(_TAG_END, limit=256)
             yield from self._json_call(name)
         elif marker == _CODE:
-            yield from self._code()
+            yield from self._python()
         else:
             name = (yield from self._recipient()) if marker == _RECIPIENT else marker.removesuffix("\n")
             if name == "python":
-                yield from self._code()
+                yield from self._python()
             elif name == "all":
                 self._cut_out()
             else:
@@ -87,7 +88,7 @@ class FunctionaryToolParser(CallParser):
         if not (yield from self.take(_TAG_CLOSE)):
             self.write(space)
 
-    def _code(self) -> Reading[None]:
+    def _python(self) -> Reading[None]:
         """Read code, or the JSON with code that the template shows the model."""
         if not self.context.declares("python"):
             self._cut_out()

@@ -66,8 +66,8 @@ class HarmonyToolParser(HarmonyReader[ToolEvent], CallParser):
 
     def _until_marker(self) -> Reading[str]:
         marker = yield from super()._until_marker()
-        if marker == END and self._fence and (yield from self._follows(_CALL_OPENING)):
-            self._fence = 0  # no code fence outlives its message
+        if marker == END and self._code.fence and (yield from self._follows(_CALL_OPENING)):
+            self._code.leave()  # no code fence outlives its message
         return marker
 
     def _follows(self, text: str) -> Reading[bool]:
@@ -107,8 +107,7 @@ class HarmonyToolParser(HarmonyReader[ToolEvent], CallParser):
     def _speak(self, body: str) -> Reading[None]:
         """Begin a message that is content, unless its body is empty."""
         if not body:
-            marker = yield from self.one_of(self._structure)
-            self.pos -= len(marker)
+            marker = yield from self.ahead(self._structure)
             if marker or not (yield from self.peek()):
                 return
         self._separate()

@@ -12,8 +12,8 @@ from vllm_mlx_parsers.scan import Markers
 
 from .parameters import ParameterParser
 
-_ATTRIBUTE = re.compile(r"""\s+(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_ATTRIBUTES = re.compile(r"""(?:\s+\w+\s*=\s*(?:"[^"]*"|'[^']*'))*\s*""")
+_ATTRIBUTE = re.compile(r"""(?:\s+(\w+))?\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=]+))""")
+_ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*")
 _CLOSE = Markers(">")
 
 
@@ -23,7 +23,7 @@ class InvokeParser(ParameterParser):
     prefix: ClassVar[str] = ""
     """What stands before the name in every tag."""
     after_invoke: ClassVar[tuple[str, ...]] = ()
-    """Markers that may follow a call."""
+    """Markers that may follow a call. They make up for what should have closed it."""
 
     invoke: ClassVar[str]
     """The beginning of the tag that opens a call."""
@@ -31,21 +31,25 @@ class InvokeParser(ParameterParser):
     _parameter: ClassVar[str]
     _end_parameter: ClassVar[str]
     _body: ClassVar[Markers]
+    _after_value: ClassVar[Markers]
     _after_invoke: ClassVar[Markers]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls.invoke, cls.end_invoke = f"<{cls.prefix}invoke", f"</{cls.prefix}invoke>"
         cls._parameter, cls._end_parameter = f"<{cls.prefix}parameter", f"</{cls.prefix}parameter>"
-        cls._body = Markers(cls._parameter, cls.end_invoke)
+        cls.nested = {cls.invoke: (cls.end_invoke, Markers(cls._parameter, cls.end_invoke))}
+        cls._body = Markers(cls._parameter, cls.end_invoke, *cls.after_invoke)
         cls._after_invoke = Markers(cls.invoke, *cls.after_invoke)
-        cls.value_ends = {cls._end_parameter: cls._body, cls.end_invoke: cls._after_invoke}
+        cls._after_value = Markers(*cls._body.markers, cls.invoke)
+        cls.value_ends = {cls._end_parameter: cls._after_value, cls.end_invoke: cls._after_invoke}
         super().__init_subclass__(**kwargs)
 
     def invokes(self) -> Reading[str]:
         """Read calls from behind the first ``<invoke``; return which of ``after_invoke`` ended them, or ""."""
         while True:
-            yield from self._invoke()
-            tag = yield from self.next_tag(self._after_invoke)
+            tag = yield from self._invoke()
+            if tag == self.end_invoke:
+                tag = yield from self.next_tag(self._after_invoke)
             if tag != self.invoke:
                 return tag
 
@@ -57,7 +61,8 @@ class InvokeParser(ParameterParser):
         """Return what the attributes of a parameter say of its type; see ``parameter``."""
         return None
 
-    def _invoke(self) -> Reading[None]:
+    def _invoke(self) -> Reading[str]:
+        """Read one call from behind its ``<invoke``; return the tag that ended it."""
         name = _name((yield from self.attributes()))
         tag = yield from self.tag(self._body)
         self.start_call(name)
@@ -65,15 +70,19 @@ class InvokeParser(ParameterParser):
             found = yield from self.attributes()
             tag = yield from self.parameter(_name(found), is_text=self.text_type(found))
             if tag == self._end_parameter:
-                tag = yield from self.tag(self._body)
+                tag = yield from self.tag(self._after_value)
         self.end_parameters()
+        return tag
 
 
 def parse_attributes(text: str) -> Mapping[str, str]:
-    """Return the attributes written in ``text``, as XML writes them. Raises Malformed if there is anything else."""
+    """Return the attributes written in ``text``, as XML writes them. Raises Malformed if there is anything else.
+
+    Quotes may be missing, and ``=x`` alone is ``name="x"``.
+    """
     if not _ATTRIBUTES.fullmatch(text):
         raise Malformed
-    return {key: html.unescape(double or single) for key, double, single in _ATTRIBUTE.findall(text)}
+    return {key or "name": html.unescape("".join(value)) for key, *value in _ATTRIBUTE.findall(text)}
 
 
 def _name(attributes: Mapping[str, str]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vllm_mlx_parsers.json_scan import JSONObjectScanner, JSONScanner, decode_string, repair_object
+from vllm_mlx_parsers.json_scan import JSONObjectScanner, JSONScanner, as_object, decode_string
 
+_WRAPPER = "function"
 _HARMLESS = frozenset({"id", "type"})
 """Members that a call may have besides, even where nothing else tells that it is one."""
 
@@ -15,7 +16,8 @@ class JSONCall(JSONObjectScanner):
 
     Name and arguments may come in either order, and other members are ignored. Of several members that can hold the
     arguments, the first counts. Missing, null and empty arguments are ``{}``; arguments that are themselves JSON
-    inside a string are decoded. Anything but an object is broken, and so is an object without a name.
+    inside a string are decoded. Anything but an object is broken, and so is an object without a name. The member
+    ``function`` may hold the name, or both as an object of its own, as OpenAI's protocol has it.
 
     With ``declared`` only what can be nothing else is a call, and all else is broken as soon as it shows: the name must
     be one for which ``declared`` is true, arguments must be there, and other members must not. The name is then given
@@ -26,7 +28,7 @@ class JSONCall(JSONObjectScanner):
         self,
         *,
         name_key: str = "name",
-        argument_keys: Sequence[str] = ("arguments", "parameters"),
+        argument_keys: Sequence[str] = ("arguments", "parameters", "args", "input"),
         id_key: str | None = None,
         declared: Callable[[str], bool] | None = None,
     ) -> None:
@@ -39,6 +41,7 @@ class JSONCall(JSONObjectScanner):
         self._argument_keys = argument_keys
         self._id_key = id_key
         self._declared = declared
+        self._wrapped: list[str] | None = []  # the member "function"; None where there can be none
         self._named = self._started = False
         self._word: list[str] = []  # the name or the id, while it is read
         self._full_name = ""
@@ -67,15 +70,26 @@ class JSONCall(JSONObjectScanner):
     def feed(self, text: str, pos: int = 0) -> int:
         """Read on; once ``done`` is true all arguments can be taken. Mutates."""
         pos = super().feed(text, pos)
-        if self.done and not self.broken and not self._started:
+        if self.done:
+            self._complete()
+        return pos
+
+    def close(self) -> bool:
+        """Add the closing brackets that are missing; see ``JSONScanner.close``. Mutates."""
+        if super().close():
+            self._complete()
+        return self.done
+
+    def _complete(self) -> None:
+        if not self._started:
             if not self._named or self._declared is not None:
-                self.broken, self.done = True, False
+                self.done = False
+                self.refuse()
             else:
                 self._start()
         if self.done and self._arguments_key is None:
             self._arguments_key, self._arguments_done = self._argument_keys[0], True
             self._held = ["{}"]
-        return pos
 
     def value(self, key: str, json: str) -> None:
         """Take a piece of the name, of the id or of the arguments."""
@@ -89,23 +103,46 @@ class JSONCall(JSONObjectScanner):
             self._streams = json[0] == "{"
             self._held.append(json)
             self._start_if_ready()
+        elif key == _WRAPPER and self._wrapped is not None and not self._named:
+            self._wrapped.append(json)
         elif self._declared is not None and key not in _HARMLESS:
-            self.broken = True
+            self.refuse()
 
     def member(self, key: str) -> None:
         """Start the call once its name is complete, and decode arguments that came in a string."""
         if key == self._name_key and not self._named:
-            name = self._take_word()
-            self.broken = not name or (self._declared is not None and not self._declared(name))
-            self._full_name = name
-            self._named = True
-            self._start_if_ready()
+            self._take_name(self._take_word())
         elif key == self._id_key and not self.id:
             self.id = self._take_word()
         elif key == self._arguments_key and not self._arguments_done:
             self._arguments_done = True
             if not self._streams:
                 self._decode_arguments()
+        elif key == _WRAPPER and self._wrapped and not self._named:
+            self._unwrap("".join(self._wrapped))
+
+    def _take_name(self, name: str) -> None:
+        if not name or (self._declared is not None and not self._declared(name)):
+            self.refuse()
+        self._full_name = name
+        self._named = True
+        self._start_if_ready()
+
+    def _unwrap(self, json: str) -> None:
+        """Take the name, and perhaps the arguments, from a member that is complete."""
+        self._wrapped = None
+        if json.startswith('"'):
+            self._take_name(decode_string(json))
+            return
+        call = JSONCall(name_key=self._name_key, argument_keys=self._argument_keys, declared=self._declared)
+        call._wrapped = None
+        call.feed(json)
+        if not call.done:
+            self.refuse()
+            return
+        if self._arguments_key is None:
+            self._arguments_key, self._arguments_done, self._held = _WRAPPER, True, [call.take()]
+        self._take_name(call._full_name)
 
     def _take_word(self) -> str:
         json = "".join(self._word)
@@ -126,14 +163,8 @@ class JSONCall(JSONObjectScanner):
         self.name = self._full_name
 
     def _decode_arguments(self) -> None:
-        raw = "".join(self._held)
-        arguments: str | None = None
-        if raw == "null":
-            arguments = "{}"
-        elif raw[0] == '"':
-            text = decode_string(raw)
-            arguments = repair_object(text) if text.strip() else "{}"
+        arguments = as_object("".join(self._held))
         if arguments is None:
-            self.broken = True
+            self.refuse()
             return
         self._held = [arguments]

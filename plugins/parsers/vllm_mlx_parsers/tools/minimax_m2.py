@@ -12,7 +12,8 @@ START, END = "<minimax:tool_call>", "</minimax:tool_call>"
 class MiniMaxM2ToolParser(InvokeParser):
     """``<minimax:tool_call><invoke name="F"><parameter name="k">v</parameter></invoke></minimax:tool_call>``.
 
-    Several calls may stand in one block. All white space of a text value is data.
+    Several calls may stand in one block. All white space of a text value is data. A call in the Hermes form inside the
+    block is read as well.
     """
 
     families = "MiniMax M2, M2.1, M2.5"
@@ -27,5 +28,8 @@ class MiniMaxM2ToolParser(InvokeParser):
     def calls(self, marker: str) -> Reading[None]:
         """Read the calls of one block."""
         yield from self.spaces()
+        if (yield from self.peek()) == "{":
+            yield from self.hermes_call(END)
+            return
         yield from self.expect(self.invoke)
         yield from self.invokes()

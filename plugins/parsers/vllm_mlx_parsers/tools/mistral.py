@@ -46,9 +46,10 @@ class MistralToolParser(JSONCallsParser):
             return
         name = yield from self.run(_NAME)
         call_id = ""
+        space = yield from self.spaces()
         while (after := (yield from self.one_of(_AFTER_NAME))) == "[CALL_ID]":
             call_id = yield from self.run(_NAME)
-        if not after and (call_id or (yield from self.peek()) != "{"):
+        if not after and (space or call_id or (yield from self.peek()) != "{"):
             raise Unfinished if self.pos == len(self.text) else Malformed
         self.write((yield from named_call(self, name, _NEXT, call_id)))
 

@@ -5,52 +5,55 @@ from __future__ import annotations
 import re
 
 from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
-from vllm_mlx_parsers.json_scan import PLAIN_STRING, JSONScanner, decode_string, repair_object
+from vllm_mlx_parsers.json_scan import JSONScanner, as_object
 from vllm_mlx_parsers.scan import SPACE, Markers
 
 from .call_parser import CallParser
 
-_SURPLUS = re.compile(r"[ \t\r\n}\]`]*")
-_plain_string = PLAIN_STRING.fullmatch
+_FENCE = "```"
+_LANGUAGE = re.compile("[A-Za-z]*")
+_SURPLUS = re.compile(r"[ \t\r\n}\]]*")
 
 
 def named_call(parser: CallParser, name: str, ends: Markers, call_id: str = "") -> Reading[str]:
     """Read the arguments of a call and give the whole call to ``parser``; an object streams while it comes.
 
-    An object inside a JSON string is decoded. Null is ``{}``, and so is nothing if one of ``ends``, which is not read,
-    stands in its place. Surplus brackets and backticks after the arguments are dropped; returns the white space at
-    their end. Raises Malformed, Unfinished.
+    They may stand in a code fence. An object inside a JSON string is decoded. Null is ``{}``, and so is nothing if one
+    of ``ends``, which is not read, stands in its place. Closing brackets that are missing are added where one of
+    ``ends`` follows, surplus ones are dropped; returns the white space at their end. Raises Malformed, Unfinished.
     """
     yield from parser.spaces()
+    if fenced := (yield from parser.take(_FENCE)):
+        yield from parser.run(_LANGUAGE)
+        yield from parser.spaces()
     char = yield from parser.peek()
     if not char:
         raise Unfinished
     if char == "{":
         parser.start_call(name, call_id)
-        yield from parser.scan_arguments(JSONScanner(), _plain_string)
+        yield from parser.json_arguments(JSONScanner(), ends)
     else:
-        arguments = yield from _other_arguments(parser, char, ends)
+        arguments = "{}" if fenced and char == "`" else (yield from _other_arguments(parser, char, ends))
         parser.start_call(name, call_id)
         parser.arguments(arguments)
     parser.end_call()
-    surplus = yield from parser.run(_SURPLUS)
-    return surplus[len(surplus.rstrip(SPACE)) :]
+    dropped = yield from parser.run(_SURPLUS)
+    if fenced and (yield from parser.take(_FENCE)):
+        dropped = yield from parser.run(_SURPLUS)
+    return dropped[len(dropped.rstrip(SPACE)) :]
 
 
 def _other_arguments(parser: CallParser, char: str, ends: Markers) -> Reading[str]:
-    if char == '"':
-        scanner = JSONScanner()
-        yield from parser.scan(scanner)
-        text = decode_string(scanner.take())
-        arguments = repair_object(text) if text.strip(SPACE) else "{}"
-        if arguments is None:
-            raise Malformed
-        return arguments
+    if (yield from parser.ahead(ends)):
+        return "{}"
     if char == "n":
         yield from parser.expect("null")
         return "{}"
-    marker = yield from parser.one_of(ends)
-    if not marker:
+    if char not in ('"', "["):
         raise Malformed
-    parser.pos -= len(marker)
-    return "{}"
+    scanner = JSONScanner()
+    yield from parser.scan(scanner)
+    arguments = as_object(scanner.take())
+    if arguments is None:
+        raise Malformed
+    return arguments

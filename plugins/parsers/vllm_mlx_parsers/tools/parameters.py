@@ -14,9 +14,11 @@ from vllm_mlx_parsers.scan import Markers
 from vllm_mlx_parsers.schema import Schema, json_escaped, json_text
 
 from .call_parser import CallParser
+from .json_call import JSONCall
 
 _UNKNOWN = Schema({})
 _SURPLUS = re.compile(r"[ \t\r\n}\]]*")
+_HEAD = re.compile(r"[^<>{}\r\n]*")
 _LONGEST_NULL = 64  # characters, white space included, of a text that may stand for null
 
 
@@ -37,6 +39,9 @@ class ParameterParser(CallParser):
     may always follow."""
     other_ends: ClassVar[tuple[str, ...]] = ()
     """More markers that may end a value. Only an override of ``rest_of_value`` can say when they do."""
+    nested: ClassVar[Mapping[str, tuple[str, Markers]]] = {}
+    """The beginnings of the tags that open a call; for each, the tag that closes it, and what follows it in a call, but
+    not in prose. A value may hold whole calls, as examples do, and the tags in them end nothing."""
     newline: ClassVar[bool] = False
     """Whether one newline on either side of a value belongs to the markup."""
 
@@ -45,7 +50,7 @@ class ParameterParser(CallParser):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if hasattr(cls, "value_ends"):
-            cls._value_ends = Markers(*cls.value_ends, *cls.other_ends)
+            cls._value_ends = Markers(*cls.value_ends, *cls.other_ends, *cls.nested)
 
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)
@@ -94,7 +99,7 @@ class ParameterParser(CallParser):
 
     def hermes_call(self, end: str) -> Reading[None]:
         """Read a call written as one JSON object, which models fall back to, and the tag ``end`` if it is there."""
-        yield from self.json_call()
+        yield from self.json_call(JSONCall(), Markers(end))
         yield from self.run(_SURPLUS)
         yield from self.take(end)
 
@@ -107,11 +112,22 @@ class ParameterParser(CallParser):
         if self.newline:
             yield from self.take("\n")
         value = yield from self.new_value(name, is_text)
+        nested: list[str] = []  # what closes the calls that the value holds, as far as they are open
         while True:
             marker = yield from self.until_end(self._value_ends, value)
             if not marker:
                 raise Unfinished
-            rest = yield from self.rest_of_value(marker)
+            rest: str | None = ""
+            if marker in self.nested:
+                closing, body = self.nested[marker]
+                rest, is_call = yield from self._rest_of_opening(body)
+                if is_call:
+                    nested.append(closing)
+            elif nested:
+                if marker in nested:
+                    nested.remove(marker)
+            else:
+                rest = yield from self.rest_of_value(marker)
             if rest is None:
                 value.end()
                 return marker
@@ -152,6 +168,14 @@ class ParameterParser(CallParser):
                 value.add(space)
             return value
         return NullableText(self, schema.to_json) if schema.is_nullable_text else HeldValue(self, schema.to_json)
+
+    def _rest_of_opening(self, body: Markers) -> Reading[tuple[str, bool]]:
+        """Read the rest of what may be the tag that opens a call, and white space; return both, and whether it is."""
+        head = yield from self.run(_HEAD)
+        if (yield from self.take(">")):
+            head += ">"
+        head += yield from self.spaces()
+        return head, bool((yield from self.comes_next(body)))
 
     def until_end(self, ends: Markers, value: Value) -> Reading[str]:
         """Hand everything before the first of ``ends`` to ``value``; read the end and return it, or "" at the end."""

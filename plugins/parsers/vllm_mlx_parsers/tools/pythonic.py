@@ -9,6 +9,7 @@ from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
 from vllm_mlx_parsers.python_scan import PLAIN_PYTHON, PythonScanner
 from vllm_mlx_parsers.scan import Markers
 
+from .json_call import JSONCall
 from .parameters import ParameterParser
 
 _NAME = re.compile(r"[\w.-]+")
@@ -62,6 +63,9 @@ class PythonicToolParser(ParameterParser):
             if (yield from self.take("]")):
                 return
             yield from self.expect(",")
+            yield from self.spaces()
+            if (yield from self.take("]")):
+                return
 
     def _lines(self) -> Reading[None]:
         """Read calls without brackets around them, as long as there are more."""
@@ -75,7 +79,7 @@ class PythonicToolParser(ParameterParser):
 
     def _call(self) -> Reading[None]:
         if not self.bare and (yield from self.peek()) == "{":
-            yield from self.json_call()
+            yield from self.json_call(JSONCall(), _CLOSING)
             return
         name = yield from self.run(_NAME)
         yield from self.expect("(")

@@ -11,10 +11,12 @@ from vllm_mlx_parsers.scan import Markers
 
 from .parameters import ParameterParser
 
-FUNCTION, END_FUNCTION = "<function=", "</function>"
-PARAMETER, END_PARAMETER = "<parameter=", "</parameter>"
+FUNCTIONS, END_FUNCTION = ("<function=", "<function name="), "</function>"
+PARAMETERS, END_PARAMETER = ("<parameter=", "<parameter name="), "</parameter>"
 
+_ANY_BODY = Markers(*FUNCTIONS, '{"name"', "<arg_key>")  # also of other formats with the same tags
 _NAME = re.compile(r"[^<>\r\n]*")
+_FUNCTION = Markers(*FUNCTIONS)
 
 
 class FunctionTagToolParser(ParameterParser):
@@ -23,20 +25,28 @@ class FunctionTagToolParser(ParameterParser):
     start: ClassVar[str]
     end: ClassVar[str]
     newline = True
-    other_ends = (PARAMETER,)
+    other_ends = PARAMETERS
 
     _body: ClassVar[Markers]
-    _after_call: ClassVar[Markers]
+    _after_value: ClassVar[Markers]
+    _after_function: ClassVar[Markers]
+    _surplus: ClassVar[Markers]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if hasattr(cls, "start"):
-            cls.starts = (cls.start, FUNCTION)
+            cls.starts = (cls.start, *FUNCTIONS)
             cls.special_tokens = (cls.start, cls.end)
-            cls._body = Markers(PARAMETER, END_FUNCTION, cls.end)
-            cls._after_call = Markers(FUNCTION, cls.end)
+            cls.nested = {
+                cls.start: (cls.end, _ANY_BODY),
+                **dict.fromkeys(FUNCTIONS, (END_FUNCTION, Markers(*PARAMETERS, END_FUNCTION))),
+            }
+            cls._body = Markers(*PARAMETERS, END_FUNCTION, cls.end)
+            cls._after_value = Markers(*cls._body.markers, *cls.starts)
+            cls._after_function = Markers(*FUNCTIONS, END_FUNCTION, cls.end)
+            cls._surplus = Markers(END_FUNCTION, cls.end)
             cls.value_ends = {
-                END_PARAMETER: cls._body,
-                END_FUNCTION: Markers(FUNCTION, cls.start, cls.end),
+                END_PARAMETER: cls._after_value,
+                END_FUNCTION: Markers(*FUNCTIONS, cls.start, cls.end),
                 cls.end: Markers(cls.start),
             }
         super().__init_subclass__(**kwargs)
@@ -44,62 +54,63 @@ class FunctionTagToolParser(ParameterParser):
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)
         self._next_key: str | None = None  # the key in an opening tag that ended the value before it
-        self._key_names: frozenset[str] = frozenset()
-        self._key_markers: Markers | None = None
 
     def calls(self, marker: str) -> Reading[None]:
         """Read functions, one after the other, and what closes their wrapper."""
-        self.bare = marker == FUNCTION
-        if not self.bare:
-            yield from self.spaces()
-            if (yield from self.peek()) == "{":
-                yield from self.hermes_call(self.end)
-                return
-            yield from self.expect(FUNCTION)
-        while True:
-            closed = yield from self._function()
-            if closed or (yield from self.next_tag(self._after_call)) != FUNCTION:
-                return
+        self.bare = True
+        while marker not in ("", self.end):
+            if marker == self.start:
+                self.bare = False
+                yield from self.spaces()
+                while (yield from self.take(self.start)):
+                    yield from self.spaces()
+                if (yield from self.peek()) == "{":
+                    yield from self.hermes_call(self.end)
+                    return
+                yield from self.tag(_FUNCTION)
+            marker = yield from self._function()
+            while marker == END_FUNCTION:
+                marker = yield from self.next_tag(self._after_function)
+        while marker:
+            marker = yield from self.next_tag(self._surplus)
 
     def rest_of_value(self, marker: str) -> Reading[str | None]:
         """Let the next parameter end a value that nothing closed, if the tool declares it and it is still to come."""
-        if marker != PARAMETER:
+        if marker not in PARAMETERS:
             return (yield from super().rest_of_value(marker))
-        names = self.schema.member_names
-        if not names:
-            return ""
-        key = yield from self.one_of(self._keys(names))
-        if key and key[:-1] not in self.keys:
-            self._next_key = key[:-1]
+        text = yield from self.run(_NAME)
+        if not (yield from self.take(">")):
+            return text
+        key = _plain(text)
+        if key in self.schema.member_names and key not in self.keys:
+            self._next_key = key
             return None
-        return key
+        return text + ">"
 
-    def _function(self) -> Reading[bool]:
-        """Read one function after its opening ``<function=``; return whether its end closed the wrapper, too."""
+    def _function(self) -> Reading[str]:
+        """Read one function after its opening ``<function=``; return the tag that ended it."""
         name = yield from self._name()
         if self.bare and not self.context.declares(name):
             raise Malformed
         tag = yield from self.tag(self._body)
         self.start_call(name)
-        while tag == PARAMETER:
+        while tag in PARAMETERS:
             key, self._next_key = self._next_key, None
             tag = yield from self.parameter((yield from self._name()) if key is None else key)
             if tag == END_PARAMETER:
-                tag = yield from self.tag(self._body)
+                tag = yield from self.tag(self._after_value)
         self.end_parameters()
-        return tag == self.end
+        return tag
 
     def _name(self) -> Reading[str]:
         """Read a name or key, and the bracket that closes its tag."""
         name = yield from self.run(_NAME)
         yield from self.expect(">")
-        return name.strip(" \t\"'")
+        return _plain(name)
 
-    def _keys(self, names: frozenset[str]) -> Markers:
-        if self._key_markers is None or names is not self._key_names:
-            self._key_names = names
-            self._key_markers = Markers(*(name + ">" for name in names))
-        return self._key_markers
+
+def _plain(name: str) -> str:
+    return name.strip(" \t\"'")
 
 
 class Qwen3CoderToolParser(FunctionTagToolParser):
@@ -107,8 +118,11 @@ class Qwen3CoderToolParser(FunctionTagToolParser):
 
     - Exactly one newline on either side of a value is markup, the rest of its white space is data.
     - The wrapper may be missing; then only a declared name makes a call. It may hold several functions.
-    - A closing tag inside a value is data unless the next tag of the call follows it. A missing closing tag is made up
-      for by the next parameter, if the tool declares it, or by the end of the function.
+    - A closing tag inside a value is data unless the next tag of the call follows it, and so is a whole call. A missing
+      closing tag is made up for by the next parameter, if the tool declares it, or by the end of the function; that of
+      a function by the next call.
+    - Names may be in quotes, and tags may be written ``<function name="NAME">``.
+    - An opening tag of the wrapper, or closing tags, that come twice do no harm.
     - A call in the Hermes form inside the wrapper is read as well.
     """
 

@@ -13,6 +13,8 @@ from .tools import may_call, to_tools
 
 _RESERVED = frozenset({"chat_template", "messages", "tools", "add_generation_prompt", "tokenize"})
 """Template variables that are not the client's to set."""
+_THINKING_SWITCHES = ("enable_thinking", "thinking", "reasoning")
+"""The names under which templates look up whether the model is to think."""
 
 
 def to_generate(
@@ -70,12 +72,13 @@ def _logprobs(body: ChatCompletionRequest) -> int | None:
 def _template_kwargs(body: ChatCompletionRequest) -> dict[str, Any]:
     """Return the client's template variables; what ``chat_template_kwargs`` says itself wins over the short forms."""
     kwargs: dict[str, Any] = {}
-    if body.reasoning_effort == "none":
-        kwargs["enable_thinking"] = False
-    elif body.reasoning_effort is not None:
+    thinks = body.enable_thinking
+    if body.reasoning_effort not in (None, "none"):
         kwargs["reasoning_effort"] = body.reasoning_effort
-    if body.enable_thinking is not None:
-        kwargs["enable_thinking"] = body.enable_thinking
+    elif body.reasoning_effort == "none" and thinks is None:
+        thinks = False
+    if thinks is not None:
+        kwargs.update(dict.fromkeys(_THINKING_SWITCHES, thinks))
     for name, value in (body.chat_template_kwargs or {}).items():
         if name in _RESERVED:
             param = f"chat_template_kwargs.{name}"
