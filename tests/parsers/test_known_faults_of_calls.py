@@ -573,6 +573,82 @@ def test_functionary_reads_parallel_calls_after_text():
         assert read(text, "functionary", tools=["get_price"]) == Reply("I compare nothing.")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1} junk }</tool_call>'),
+        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1} junk }]'),
+        ("llama3_json", '<|python_tag|>{"name": "f", "parameters": {"a": 1} junk }'),
+        ("jamba", '<tool_calls>[{"name": "f", "arguments": {"a": 1} junk }]</tool_calls>'),
+    ],
+)
+def test_a_call_that_breaks_after_its_arguments_has_no_complete_ones(name, text):
+    """A client that does not look at the finish reason would run it."""
+    reply = read(text, name, tools=["f"])
+    assert (reply.calls, reply.content, reply.finish) == ((), text, "stop")
+    for arguments in reply.arguments:
+        with pytest.raises(ValueError, match="delimiter"):
+            json.loads(arguments)
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "1", '"hello"', "true"])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("hermes", '<tool_call>{"name": "f", "arguments": %s}</tool_call>'),
+        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": %s}]'),
+        ("mistral", "[TOOL_CALLS]f[ARGS]%s"),
+        ("llama3_json", '<|python_tag|>{"name": "f", "parameters": %s}'),
+        ("phi4_mini", 'functools[{"name": "f", "arguments": %s}]'),
+        ("kimi_k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>%s<|tool_call_end|>"),
+        ("json", '{"name": "f", "arguments": %s}'),
+    ],
+)
+def test_arguments_that_are_no_object_are_not_sent(name, form, arguments):
+    text = form % arguments
+    reply = read(text, name, tools=["f"])
+    assert (reply.calls, reply.content, "".join(reply.arguments)) == ((), text, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", '<tool_call>{"name": "a b <c>", "arguments": {}}</tool_call>'),
+        ("kimi_k2", '<|tool_call_begin|>functions.x:3 <b> "y" {"a":1}<|tool_call_end|>'),
+        ("deepseek_v31", '<｜tool▁call▁begin｜>see "this" <b><｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>'),
+        ("mistral", '[TOOL_CALLS][{"name": "{}", "arguments": {}}]'),
+    ],
+)
+def test_what_cannot_be_a_name_makes_no_call(name, text):
+    assert read(text, name, tools=["f"]) == Reply(text)
+
+
+def test_a_declared_name_counts_whatever_it_looks_like():
+    text = '<tool_call>{"name": "my tool (old)", "arguments": {}}</tool_call>'
+    assert read(text, "hermes", tools=["my tool (old)"]) == called(("my tool (old)", {}))
+
+
+def test_a_broken_call_takes_no_other_along_in_whatever_format():
+    text = '<tool_call>{"name": "f", "argu<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    for name in ("hermes", "auto"):
+        assert read(text, name, tools=["f"]).calls == (("f", {"a": 1}),)
+
+
+@pytest.mark.parametrize(("name", "tag"), [("hunyuan", "answer"), ("ernie45", "response")])
+def test_tags_around_an_answer_are_dropped_and_mentions_of_them_kept(name, tag):
+    assert read(f"<{tag}>\nUse the </{tag} > tag.\n</{tag}>", name, tools=["f"]) == Reply(f"Use the </{tag} > tag.")
+    for mention in (f"The <{tag}> tag", f"The </{tag}> tag ends it.", f"It is <{tag}>this</{tag}>."):
+        assert read(mention, name, tools=["f"]) == Reply(mention)
+
+
+@pytest.mark.parametrize(("value", "text"), [("print(1)\n", "print(1)\n"), ("\nprint(1)\n", "print(1)"), ("a", "a")])
+def test_an_inline_value_keeps_the_newline_at_its_end(value, text):
+    call = f"<function=write>\n<parameter=text>{value}</parameter>\n</function>"
+    tool = Tool("write", parameters={"type": "object", "properties": {"text": {"type": "string"}}})
+    reply = read(f"<seed:tool_call>\n{call}\n</seed:tool_call>", "seed_oss", tools=[tool])
+    assert reply == called(("write", {"text": text}))
+
+
 def test_a_seed_model_may_quote_its_tag_while_it_thinks():
     text = (
         "<seed:think>use <seed:tool_call> maybe</seed:think><seed:tool_call>\n<function=get_weather>\n"

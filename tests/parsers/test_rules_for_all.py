@@ -31,11 +31,8 @@ STRUCTURE = {marker for name in IN_MESSAGES for marker in PARSERS[name].special_
 STRUCTURE |= {marker for marker in PARSERS["cohere"].special_tokens if marker.endswith(("_RESPONSE|>", "_TEXT|>"))}
 """Tokens around text, which mean nothing else."""
 ENDS = {token for name in NAMES for token in PARSERS[name].stop_tokens}
-DROPPED = {"<|python_tag|>", *(marker for name in NAMES for marker in getattr(PARSERS[name], "frame", ()))}
-"""What stands before code and around answers: never shown, wherever it is."""
-SECTIONS = {marker for name in NAMES for marker in getattr(PARSERS[name], "section_begins", ())}
-SECTIONS |= {parser.call_begin for parser in CLASSES if hasattr(parser, "call_begin")}
-"""Tokens that only calls begin with: what comes after them at the end is a call that was cut off."""
+DROPPED = {"<|python_tag|>"}
+"""What stands before code: never shown, wherever it is."""
 QUOTES = {'<|"|>', "<escape>"}
 """What ends a text value."""
 
@@ -122,13 +119,23 @@ def test_a_call_in_a_code_fence_is_text(name):
     assert read(text, name, tools=[WEATHER]) == Reply(text)
 
 
+ON_ONE_LINE = {name for name in NAMES if "\n" not in sample(name)}
+
+
+@pytest.mark.parametrize("name", sorted(ON_ONE_LINE - BARE - IN_MESSAGES - {"step3"}))
+def test_a_call_in_a_code_span_is_text(name):
+    """A span does not go beyond its line; and Step-3's opening markers have a word between them, which unquotes."""
+    text = f"A call like `{sample(name)}` is made."
+    assert read(text, name, tools=[WEATHER]) == Reply(text)
+
+
 @markers(ENDS, STRUCTURE)
 def test_a_marker_in_a_code_span_is_text(name, marker):
     text = f"A call begins with `{marker}` there."
     assert read(text, name, tools=[WEATHER]) == Reply(text)
 
 
-@markers(ENDS, STRUCTURE, DROPPED, SECTIONS)
+@markers(ENDS, STRUCTURE, DROPPED)
 def test_a_marker_that_the_answer_mentions_is_text(name, marker):
     text = f"The {marker} tag begins a call, they say."
     assert read(text, name, tools=[WEATHER]) == Reply(text)

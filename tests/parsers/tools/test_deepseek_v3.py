@@ -4,7 +4,7 @@ import pytest
 
 from vllm_mlx_core.api import Chunk, ParserContext, TextDelta, Tool, ToolCallArguments, ToolCallEnd, ToolCallStart
 from vllm_mlx_core.testing import ToolParserSuite
-from vllm_mlx_core.testing.events import fold
+from vllm_mlx_core.testing.events import fold, join
 from vllm_mlx_core.testing.parsers import ToolSample
 from vllm_mlx_parsers.tools.deepseek_v3 import DeepSeekV3ToolParser
 from vllm_mlx_parsers.tools.deepseek_v31 import DeepSeekV31ToolParser
@@ -97,7 +97,7 @@ def test_arguments_stream_while_they_are_generated():
     assert isinstance(start, ToolCallStart)
     assert arguments == ToolCallArguments(0, '{"te')
     assert list(stream.feed(Chunk('xt": "a'))) == [ToolCallArguments(0, 'xt": "a')]
-    assert list(stream.feed(Chunk('"}'))) == [ToolCallArguments(0, '"}'), ToolCallEnd(0)]
+    assert join(stream.feed(Chunk('"}'))) == [ToolCallArguments(0, '"}'), ToolCallEnd(0)]
 
 
 def test_the_form_that_the_template_of_v31_renders_is_read(run, width, real_templates):

@@ -6,7 +6,7 @@ import pytest
 
 from vllm_mlx_core.api import Chunk, ParserContext, TextDelta, Tool, ToolCallArguments, ToolCallEnd, ToolCallStart
 from vllm_mlx_core.testing import ToolParserSuite
-from vllm_mlx_core.testing.events import fold
+from vllm_mlx_core.testing.events import fold, join
 from vllm_mlx_core.testing.parsers import ToolSample
 from vllm_mlx_parsers.tools.harmony import HarmonyToolParser
 
@@ -171,7 +171,7 @@ def test_name_and_arguments_stream_while_they_are_generated():
     assert isinstance(start, ToolCallStart)
     assert arguments == ToolCallArguments(0, '{"te')
     assert list(stream.feed(Chunk('xt": "a'))) == [ToolCallArguments(0, 'xt": "a')]
-    assert list(stream.feed(Chunk('"}'))) == [ToolCallArguments(0, '"}'), ToolCallEnd(0)]
+    assert join(stream.feed(Chunk('"}'))) == [ToolCallArguments(0, '"}'), ToolCallEnd(0)]
 
 
 def test_the_template_writes_the_form_that_is_read(real_templates):

@@ -45,7 +45,7 @@ class TestSeedOSSConforms(ToolParserSuite):
         ),
         ToolSample(
             block("<function=get_weather>\n<parameter=city>a </parameter> b\n</parameter>\n</function>"),
-            calls=[("get_weather", {"city": "a </parameter> b"})],
+            calls=[("get_weather", {"city": "a </parameter> b\n"})],
         ),
         ToolSample(block("nothing"), block("nothing"), literal=True),
     )

@@ -124,6 +124,7 @@ class AutoToolParser(CallParser):
     sample = HermesToolParser.sample
     starts = tuple(dict.fromkeys(start for form in FORMS for start in form.starts))
     frame = (END,)
+    restarts = tuple(dict.fromkeys(start for parser in _PARSERS for start in parser.restarts))
     ends = tuple(dict.fromkeys(end for parser in _PARSERS for end in parser.ends))
     stop_tokens = tuple(dict.fromkeys(token for parser in _PARSERS for token in parser.stop_tokens))
     special_tokens = tuple(
@@ -135,6 +136,7 @@ class AutoToolParser(CallParser):
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)
         self._readers: dict[type[CallParser], CallParser] = {}
+        self._framed = True  # the end of a message of Harmony counts anywhere
 
     def calls(self, marker: str) -> Reading[None]:
         """Read calls in the format that ``marker`` and what follows it show."""

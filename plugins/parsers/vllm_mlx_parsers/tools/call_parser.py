@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -28,6 +29,8 @@ from .json_call import JSONCall
 SURROUNDINGS = "kept; white space next to calls joins what it stands between, or goes"
 
 _TICKS = re.compile("`+")
+_NAME = re.compile(r"[^\s<>{}()\[\]\"'`,;\\]{1,256}")
+"""What can be the name of a tool that was not declared: a model's slip is none, and names are logged."""
 _plain_string = PLAIN_STRING.fullmatch
 
 
@@ -77,7 +80,8 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
     """Whether the backticks that open a code fence are a start marker too, because calls may be fenced. A fence that
     holds something else is text, to its end. Needs ``fences``."""
     frame: ClassVar[tuple[str, ...]] = ()
-    """Markers around the answer: cut out as calls are, with the white space next to them."""
+    """Markers around the answer: cut out as calls are, with the white space next to them. One counts where a line
+    begins, or after another that counted; elsewhere the answer only mentions it."""
     surroundings = SURROUNDINGS
 
     _starts: ClassVar[Markers]
@@ -99,8 +103,10 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         super().__init__(context)
         self._num_calls = 0
         self._open = False  # a call has started and not ended
+        self._brace = ""  # closes the arguments, perhaps: sent when the call is complete, or when more of it comes
         self._settled = False  # the record begins after a call that ended
         self._code = CodeQuotes()
+        self._framed = False  # a marker of the frame was cut out
         self._wrote = False
         self._called = False  # a call has started, or something else was cut out, since the last text
         self._space: list[str] = []  # white space before the calls
@@ -150,7 +156,11 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
             elif marker and self._code.fence:
                 self.write(marker)
             elif marker in self.frame:
-                self._cut_out()
+                if self._framed or self.begins_line:
+                    self._framed = True
+                    self._cut_out()
+                else:
+                    self.write(marker)
             else:
                 return marker
 
@@ -177,9 +187,13 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         self.write(quote)
         if opens_span:
             with suppress(Unfinished):
-                quoted = yield from self.one_of(self._starts)
-                if quoted not in self._unseen:
-                    self.write(quoted)
+                while quoted := (yield from self.one_of(self._starts)):  # a call often begins with several
+                    if quoted == "`":
+                        self.pos -= 1
+                        break
+                    if quoted not in self._unseen:
+                        self.write(quoted)
+                    self.write((yield from self.spaces()))
         return ""
 
     def _give_up(self, *, cut_off: bool) -> None:
@@ -189,6 +203,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
             self.pos = len(self.text)
             return
         self._open = False
+        self._brace = ""
         restart = self._last_restart(raw)
         self.write(raw[:restart])
         self.text, self.pos = raw[restart:] + self.text[self.pos :], 0
@@ -236,28 +251,50 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
             self._space.append(text[len(solid) :])
 
     def start_call(self, name: str, call_id: str = "") -> None:
-        """Begin a call whose name is known. Raises Malformed without a name, or if it must be declared and is not."""
-        if not name or (self.bare and not self.context.declares(name)):
+        """Begin a call whose name is known. Mutates.
+
+        Raises Malformed if it must be declared and is not, or is not declared and cannot be a name.
+        """
+        if not self.context.declares(name) and (self.bare or not _NAME.fullmatch(name)):
             raise Malformed
+        self._brace = ""
         self._cut_out()
         self._open = True
         self.events.append(ToolCallStart(self._num_calls, call_id or self.new_id(name), name))
         self._num_calls += 1
 
-    def arguments(self, json: str) -> None:
-        """Add ``json``, not empty, to the arguments of the call that is open. Mutates."""
-        self.events.append(ToolCallArguments(self._num_calls - 1, json))
+    def arguments(self, json: str, *, complete: bool = False) -> None:
+        """Add ``json``, not empty, to the arguments of the call that is open. Mutates.
+
+        If they are ``complete`` their closing brace waits for the end of the call: nobody shall take the arguments of
+        a call that breaks off now for those of a whole one.
+        """
+        json, self._brace = self._brace + json, ""
+        if complete and json.endswith("}"):
+            json, self._brace = json[:-1], "}"
+        if json:
+            self.events.append(ToolCallArguments(self._num_calls - 1, json))
 
     def end_call(self) -> None:
         """End the call that is open; its arguments are complete. What follows is recorded afresh. Mutates."""
+        if self._brace:
+            self.events.append(ToolCallArguments(self._num_calls - 1, self._brace))
+            self._brace = ""
         self.events.append(ToolCallEnd(self._num_calls - 1))
         self._open = False
         self._settled = True
         self.record()
 
-    def pass_arguments_on(self, plain: Any) -> None:
-        """Until something else is read, turn chunks for which ``plain`` is true into arguments at once. Mutates."""
-        self.pass_on(plain, partial(ToolCallArguments, self._num_calls - 1))
+    def pass_arguments_on(self, plain: Any, to_json: Callable[[str], str] | None = None) -> None:
+        """Until something else is read, turn chunks for which ``plain`` is true into arguments at once. Mutates.
+
+        ``to_json`` makes JSON of a chunk that is none yet.
+        """
+        index = self._num_calls - 1
+        if to_json is None:
+            self.pass_on(plain, partial(ToolCallArguments, index))
+        else:
+            self.pass_on(plain, lambda text: ToolCallArguments(index, to_json(text)))
 
     def scan_arguments(self, scanner: ArgumentScanner, plain: Any) -> Reading[None]:
         """Read a value with ``scanner`` and add it to the arguments of the call that is open.
@@ -267,7 +304,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         while True:
             self.pos = scanner.feed(self.text, self.pos)
             if json := scanner.take():
-                self.arguments(json)
+                self.arguments(json, complete=scanner.done)
             if scanner.done:
                 return
             if scanner.broken:
@@ -309,7 +346,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
                 name, call.name = call.name, None
                 self.start_call(name, call.id)
             if json := call.take():
-                self.arguments(json)
+                self.arguments(json, complete=call.arguments_done)
             if call.done:
                 self.end_call()
                 return

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from vllm_mlx_parsers.grammar import Malformed, Reading
-from vllm_mlx_parsers.scan import SPACE, Markers
+import re
+
+from vllm_mlx_parsers.grammar import Reading
+from vllm_mlx_parsers.scan import Markers
 
 from .call_section import SectionToolParser
 from .named_call import named_call
 
 _SEPARATOR = "<｜tool▁sep｜>"
+_WORD = re.compile(r"[^\s<{`]+")
 
 
 class DeepSeekV3ToolParser(SectionToolParser):
@@ -29,20 +32,20 @@ class DeepSeekV3ToolParser(SectionToolParser):
     special_tokens = (*section_begins, *section_ends, call_begin, call_end, _SEPARATOR)
 
     _ends = Markers(call_end, call_begin, *section_ends)
-    _first_ends = Markers(_SEPARATOR, "{", *_ends.markers)
-    _second_ends = Markers("\n", "`", "{", *_ends.markers)
 
     def call(self) -> Reading[str]:
         """Read name and arguments; see ``SectionToolParser``."""
-        name, marker = yield from self.before(self._first_ends)
-        if marker != _SEPARATOR:
-            raise Malformed
-        name = name.strip(SPACE)
+        name = yield from self._word()
+        yield from self.expect(_SEPARATOR)
         yield from self.spaces()
         if name in ("function", "") and (yield from self.peek()) not in ("{", "`"):
-            name, marker = yield from self.before(self._second_ends)
-            name = name.strip(SPACE)
-            self.pos -= len(marker)
-        yield from self.spaces()
+            name = yield from self._word()
         yield from self.take("json")  # all that was left of a fence
         return (yield from named_call(self, name, self._ends))
+
+    def _word(self) -> Reading[str]:
+        """Read a word and the white space around it."""
+        yield from self.spaces()
+        word = yield from self.run(_WORD)
+        yield from self.spaces()
+        return word

@@ -46,7 +46,8 @@ class JSONCall(JSONObjectScanner):
         self._word: list[str] = []  # the name or the id, while it is read
         self._full_name = ""
         self._arguments_key: str | None = None
-        self._arguments_done = False
+        self.arguments_done = False
+        """Whether the arguments are complete."""
         self._streams = False  # the arguments are an object, to be passed on as it comes
         self._held: list[str] = []  # arguments that were not taken yet
 
@@ -56,12 +57,12 @@ class JSONCall(JSONObjectScanner):
 
         It may be fed directly until it is done.
         """
-        streams = self._started and self._streams and not self._arguments_done and not self.scanner.done
+        streams = self._started and self._streams and not self.arguments_done and not self.scanner.done
         return self.scanner if streams else None
 
     def take(self) -> str:
         """Return the arguments, JSON text, that became certain since the last call. Mutates."""
-        if not self._held or not self._started or not (self._streams or self._arguments_done):
+        if not self._held or not self._started or not (self._streams or self.arguments_done):
             return ""
         json = "".join(self._held)
         self._held.clear()
@@ -88,13 +89,13 @@ class JSONCall(JSONObjectScanner):
             else:
                 self._start()
         if self.done and self._arguments_key is None:
-            self._arguments_key, self._arguments_done = self._argument_keys[0], True
+            self._arguments_key, self.arguments_done = self._argument_keys[0], True
             self._held = ["{}"]
 
     def value(self, key: str, json: str) -> None:
         """Take a piece of the name, of the id or of the arguments."""
         if key == self._arguments_key:
-            if not self._arguments_done:
+            if not self.arguments_done:
                 self._held.append(json)
         elif (key == self._name_key and not self._named) or (key == self._id_key and not self.id):
             self._word.append(json)
@@ -114,8 +115,8 @@ class JSONCall(JSONObjectScanner):
             self._take_name(self._take_word())
         elif key == self._id_key and not self.id:
             self.id = self._take_word()
-        elif key == self._arguments_key and not self._arguments_done:
-            self._arguments_done = True
+        elif key == self._arguments_key and not self.arguments_done:
+            self.arguments_done = True
             if not self._streams:
                 self._decode_arguments()
         elif key == _WRAPPER and self._wrapped and not self._named:
@@ -141,7 +142,7 @@ class JSONCall(JSONObjectScanner):
             self.refuse()
             return
         if self._arguments_key is None:
-            self._arguments_key, self._arguments_done, self._held = _WRAPPER, True, [call.take()]
+            self._arguments_key, self.arguments_done, self._held = _WRAPPER, True, [call.take()]
         self._take_name(call._full_name)
 
     def _take_word(self) -> str:
@@ -165,6 +166,7 @@ class JSONCall(JSONObjectScanner):
     def _decode_arguments(self) -> None:
         arguments = as_object("".join(self._held))
         if arguments is None:
+            self._held.clear()
             self.refuse()
             return
         self._held = [arguments]

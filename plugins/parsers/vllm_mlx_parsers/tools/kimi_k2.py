@@ -6,7 +6,7 @@ import re
 from itertools import count
 
 from vllm_mlx_core.api import ParserContext
-from vllm_mlx_parsers.grammar import Malformed, Reading
+from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
 from vllm_mlx_parsers.scan import Markers
 
 from .call_section import SectionToolParser
@@ -14,7 +14,7 @@ from .named_call import named_call
 
 _ARGUMENTS = "<|tool_call_argument_begin|>"
 _ID = re.compile(r"(?:functions\.)?(?P<name>.+?)(?::(?P<number>[0-9]+))?")
-_SPACE = re.compile(r"\s+")
+_PART = re.compile(r"[^\s<]+")
 
 
 class KimiK2ToolParser(SectionToolParser):
@@ -35,27 +35,43 @@ class KimiK2ToolParser(SectionToolParser):
     special_tokens = (*section_begins, *section_ends, call_begin, call_end, _ARGUMENTS)
 
     _ends = Markers(call_end, call_begin, *section_ends)
-    _id_ends = Markers(_ARGUMENTS, *_ends.markers)
+    _after_id = Markers(call_end)
 
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)
-        self._ids: set[str] = set()
+        self._used_ids: set[str] = set()
 
     def call(self) -> Reading[str]:
         """Read id and arguments; see ``SectionToolParser``."""
-        written, marker = yield from self.before(self._id_ends)
-        match = _ID.fullmatch(_SPACE.sub("", written))
-        if match is None or marker not in (_ARGUMENTS, self.call_end):
+        written = yield from self._written_id()
+        match = _ID.fullmatch(written)
+        if match is None:
             raise Malformed
-        self.pos -= 0 if marker == _ARGUMENTS else len(marker)
+        if not (yield from self.take(_ARGUMENTS)) and not (yield from self.ahead(self._after_id)):
+            raise Unfinished if self.pos == len(self.text) else Malformed
         name = match["name"]
         return (yield from named_call(self, name, self._ends, self._id(name, match["number"])))
+
+    def _written_id(self) -> Reading[str]:
+        """Read an id without the white space next to its punctuation. Raises Malformed, Unfinished."""
+        yield from self.spaces()
+        written = ""
+        while True:
+            written += yield from self.run(_PART)
+            yield from self.spaces()
+            following = yield from self.peek()
+            if not following:
+                raise Unfinished
+            if following == "<":
+                return written
+            if not (written.endswith((".", ":")) or following in ".:"):
+                raise Malformed
 
     def _id(self, name: str, number: str | None) -> str:
         """Return the id of the next call. Mutates."""
         call_id = f"functions.{name}:{number}"
-        if number is None or call_id in self._ids:
-            free = (f"functions.{name}:{each}" for each in count(len(self._ids)))
-            call_id = next(each for each in free if each not in self._ids)
-        self._ids.add(call_id)
+        if number is None or call_id in self._used_ids:
+            free = (f"functions.{name}:{each}" for each in count(len(self._used_ids)))
+            call_id = next(each for each in free if each not in self._used_ids)
+        self._used_ids.add(call_id)
         return call_id

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from vllm_mlx_parsers.grammar import Malformed, Reading
+from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
 from vllm_mlx_parsers.json_scan import PLAIN_STRING, JSONScanner
 from vllm_mlx_parsers.scan import Markers
 
@@ -48,11 +48,14 @@ class KimiK3ToolParser(ParameterParser):
         if marker == END_OF_MESSAGE:
             return
         segment = yield from self.run(_SEGMENT)
-        header = yield from self._header()
-        if marker == OPEN and segment == "call":
-            yield from self._call(header)
-        elif header or segment not in _SEGMENTS:
+        if marker == OPEN and segment == "call" and (yield from self.peek()) != "<":
+            yield from self._call((yield from self._header()))
+            return
+        if self.pos == len(self.text):
+            raise Unfinished
+        if segment not in _SEGMENTS:
             raise Malformed
+        yield from self.expect(SEPARATOR)
 
     def _call(self, header: Mapping[str, str]) -> Reading[None]:
         self.start_call(header.get("tool", ""))

@@ -36,7 +36,7 @@ class MistralToolParser(JSONCallsParser):
 
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)
-        self._ids: set[str] = set()
+        self._taken_ids: set[str] = set()
 
     def calls(self, marker: str) -> Reading[None]:
         """Read a list of calls, or a name and its arguments."""
@@ -63,7 +63,7 @@ class MistralToolParser(JSONCallsParser):
 
     def start_call(self, name: str, call_id: str = "") -> None:
         """Begin a call; an id that Mistral would not accept, or that another call has, is replaced. Mutates."""
-        while not _ID.fullmatch(call_id) or call_id in self._ids:
+        while not _ID.fullmatch(call_id) or call_id in self._taken_ids:
             call_id = self.new_id(name)
-        self._ids.add(call_id)
+        self._taken_ids.add(call_id)
         super().start_call(name, call_id)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from vllm_mlx_core.api import ParserContext, ToolCallArguments, ToolEvent
+from vllm_mlx_core.api import ParserContext
 from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
 from vllm_mlx_parsers.scan import Markers
 from vllm_mlx_parsers.schema import Schema, json_escaped, json_text
@@ -44,6 +44,9 @@ class ParameterParser(CallParser):
     not in prose. A value may hold whole calls, as examples do, and the tags in them end nothing."""
     newline: ClassVar[bool] = False
     """Whether one newline on either side of a value belongs to the markup."""
+    inline: ClassVar[bool] = False
+    """Whether values usually stand on the line of their tags, so that with ``newline`` one at the end belongs to the
+    markup only if there is one at the beginning."""
 
     _value_ends: ClassVar[Markers]
 
@@ -56,6 +59,8 @@ class ParameterParser(CallParser):
         super().__init__(context)
         self.schema = _UNKNOWN
         """The schema of the open call's arguments."""
+        self.padded = False
+        """Whether a newline at the end of the value that is being read belongs to the markup."""
         self.keys: set[str] = set()
         """The parameters that the open call has so far."""
         self._schemas: dict[str, Schema] = {}
@@ -110,7 +115,8 @@ class ParameterParser(CallParser):
         if the stream ends within the value.
         """
         if self.newline:
-            yield from self.take("\n")
+            has_newline = yield from self.take("\n")
+            self.padded = has_newline or not self.inline
         value = yield from self.new_value(name, is_text)
         nested: list[str] = []  # what closes the calls that the value holds, as far as they are open
         while True:
@@ -187,11 +193,8 @@ class ParameterParser(CallParser):
             if found.marker or self.ended:
                 return found.marker
             if value.streams:
-                self.pass_on(_plain_text(ends, newline=self.newline), self._text_event)
+                self.pass_arguments_on(_plain_text(ends, newline=self.padded), json_escaped)
             yield
-
-    def _text_event(self, text: str) -> ToolEvent:
-        return ToolCallArguments(self._num_calls - 1, json_escaped(text))
 
     def comes_next(self, markers: Markers) -> Reading[str | None]:
         """Return which of ``markers`` comes next, without reading it: "" if none does, None if the stream ends."""
@@ -248,7 +251,7 @@ class TextValue(Value):
         """Write the piece."""
         text = self._newline + text
         self._newline = ""
-        if self._parser.newline and text.endswith("\n"):
+        if self._parser.padded and text.endswith("\n"):
             self._newline, text = "\n", text[:-1]
         if text:
             self._parser.arguments(json_escaped(text))
@@ -273,7 +276,7 @@ class HeldValue(Value):
     def end(self) -> None:
         """Write the whole value."""
         text = "".join(self._pieces)
-        if self._parser.newline:
+        if self._parser.padded:
             text = text.removesuffix("\n")
         self._parser.arguments(self._convert(text))
 

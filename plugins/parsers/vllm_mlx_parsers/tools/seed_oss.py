@@ -14,3 +14,4 @@ class SeedOSSToolParser(FunctionTagToolParser):
     )
     start = "<seed:tool_call>"
     end = "</seed:tool_call>"
+    inline = True

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import itertools
 import re
-from typing import ClassVar
 
 import pytest
 
@@ -14,6 +12,8 @@ from vllm_mlx_core.testing.parsers import ReasoningSample
 from vllm_mlx_parsers.harmony_messages import STRUCTURE
 from vllm_mlx_parsers.reasoning.harmony import HarmonyReasoningParser
 from vllm_mlx_parsers.tools.harmony import HarmonyToolParser
+
+from .completions import MarkerTokenizer
 
 WEATHER = Tool("get_weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
 PARIS = ("get_weather", {"city": "Paris"})
@@ -169,30 +169,6 @@ def test_reasoning_and_answer_stream_while_they_are_generated():
     assert [list(parser.feed(Chunk(word))) for word in ("It", " is")] == [[TextDelta("It")], [TextDelta(" is")]]
 
 
-class HarmonyTokenizer:
-    """One token per byte, and Harmony's special ones."""
-
-    specials: ClassVar = {256 + i: marker for i, marker in enumerate(STRUCTURE)}
-    vocab_size = 256 + len(STRUCTURE)
-
-    def encode(self, text, *, add_special_tokens=False):
-        ids = {marker: i for i, marker in self.specials.items()}
-        pieces = re.split(f"({'|'.join(map(re.escape, STRUCTURE))})", text)
-        return list(itertools.chain.from_iterable([ids[p]] if p in ids else p.encode() for p in pieces))
-
-    def decode(self, token_ids):
-        return b"".join(self.specials[i].encode() if i in self.specials else bytes([i]) for i in token_ids).decode()
-
-    def token_bytes(self, token_id):
-        return bytes([token_id])
-
-    def special_token(self, token_id):
-        return self.specials.get(token_id)
-
-    def token_id(self, token):
-        return {text: i for i, text in self.specials.items()}.get(token)
-
-
 def complete(tokenizer, text, *, step=1, tools=(WEATHER,), **options):
     """Run a completion that ends with a stop token through the pipeline; return its events and finish reason."""
     context = ParserContext(tokenizer, tools)
@@ -228,7 +204,7 @@ PIPELINE_CASES = [
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("text", "reasoning", "content", "calls", "finish"), PIPELINE_CASES)
 def test_a_completion_comes_out_of_the_pipeline_in_order(step, text, reasoning, content, calls, finish):
-    events, reason = complete(HarmonyTokenizer(), text, step=step)
+    events, reason = complete(MarkerTokenizer(*STRUCTURE), text, step=step)
     folded = fold(events)
     assert (folded.reasoning, folded.content, folded.calls) == (reasoning, content, calls)
     assert reason == finish
@@ -245,18 +221,18 @@ def test_the_tokens_of_gpt_oss_lose_no_marker(real_tokenizer, step, text, reason
 
 def test_a_code_fence_that_is_never_closed_does_not_swallow_the_messages_after_it():
     preamble = PREAMBLE.replace("I look.", "```sh\nls")
-    events, _ = complete(HarmonyTokenizer(), f"{preamble}{NEXT}{THINK}{NEXT}{CALL}<|call|>")
+    events, _ = complete(MarkerTokenizer(*STRUCTURE), f"{preamble}{NEXT}{THINK}{NEXT}{CALL}<|call|>")
     folded = fold(events)
     assert (folded.content, folded.reasoning, folded.calls) == ("```sh\nls", "Need weather.", [PARIS])
 
 
 def test_without_tools_the_pipeline_shows_no_call_and_no_marker():
-    events, finish = complete(HarmonyTokenizer(), f"{PREAMBLE}{NEXT}{CALL}<|call|>", tools=())
+    events, finish = complete(MarkerTokenizer(*STRUCTURE), f"{PREAMBLE}{NEXT}{CALL}<|call|>", tools=())
     folded = fold(events)
     assert (folded.content, folded.reasoning, finish) == ("I look.", '{"city":"Paris"}', "stop")
 
 
 def test_calls_that_the_client_forbade_leave_neither_call_nor_marker():
-    events, _ = complete(HarmonyTokenizer(), f"{PREAMBLE}{NEXT}{CALL}<|call|>", drop_calls=True)
+    events, _ = complete(MarkerTokenizer(*STRUCTURE), f"{PREAMBLE}{NEXT}{CALL}<|call|>", drop_calls=True)
     assert fold(events).content == "I look."
     assert fold(events).calls == []

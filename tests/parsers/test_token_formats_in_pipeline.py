@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from typing import Any
 
 import pytest
@@ -18,33 +16,11 @@ from vllm_mlx_parsers.tools.deepseek_v31 import DeepSeekV31ToolParser
 from vllm_mlx_parsers.tools.functionary import FunctionaryToolParser
 from vllm_mlx_parsers.tools.kimi_k2 import KimiK2ToolParser
 
+from .completions import MarkerTokenizer
+
 TOOLS = (Tool("get_weather"), Tool("python"))
 PARIS = ("get_weather", {"city": "Paris"})
 EOS = "<eos>"
-
-
-class SpecialTokenizer:
-    """One token per byte, and a special token for each marker."""
-
-    def __init__(self, *markers: str) -> None:
-        self.specials = {256 + i: marker for i, marker in enumerate((EOS, *markers))}
-        self.vocab_size = 256 + len(self.specials)
-
-    def encode(self, text, *, add_special_tokens=False):
-        pieces = re.split(f"({'|'.join(map(re.escape, self.specials.values()))})", text)
-        return list(itertools.chain.from_iterable([i] if (i := self.token_id(p)) else p.encode() for p in pieces))
-
-    def decode(self, token_ids):
-        return b"".join(self.specials[i].encode() if i in self.specials else bytes([i]) for i in token_ids).decode()
-
-    def token_bytes(self, token_id):
-        return bytes([token_id])
-
-    def special_token(self, token_id):
-        return self.specials.get(token_id)
-
-    def token_id(self, token):
-        return next((i for i, marker in self.specials.items() if marker == token), None)
 
 
 CASES: list[tuple[Any, Any, str, str, str, list[Any]]] = [
@@ -76,7 +52,7 @@ CASES: list[tuple[Any, Any, str, str, str, list[Any]]] = [
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 10_000])
 @pytest.mark.parametrize(("reasons", "calls", "text", "reasoning", "content", "expected"), CASES)
 def test_reasoning_content_and_calls_come_out_of_the_pipeline(step, reasons, calls, text, reasoning, content, expected):
-    tokenizer = SpecialTokenizer(*calls.special_tokens, *(reasons.special_tokens if reasons else ()))
+    tokenizer = MarkerTokenizer(EOS, *calls.special_tokens, *(reasons.special_tokens if reasons else ()))
     context = ParserContext(tokenizer, TOOLS)
     pipeline = CompletionPipeline(
         0, tokenizer, reasoning=reasons(context) if reasons else None, tools=calls(context), prompt_tokens=1
@@ -96,7 +72,7 @@ def test_reasoning_content_and_calls_come_out_of_the_pipeline(step, reasons, cal
 
 
 def test_code_that_a_limit_cut_off_is_no_complete_call():
-    tokenizer = SpecialTokenizer(*FunctionaryToolParser.special_tokens)
+    tokenizer = MarkerTokenizer(EOS, *FunctionaryToolParser.special_tokens)
     pipeline = CompletionPipeline(0, tokenizer, tools=FunctionaryToolParser(ParserContext(tokenizer, TOOLS)))
     output = pipeline.push(tokenizer.encode("python\nprint(1"), [], "length", 0)
     assert output is not None
