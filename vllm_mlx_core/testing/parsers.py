@@ -91,6 +91,8 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
     samples: ClassVar[Sequence[Any]]
     extra_markers: ClassVar[Sequence[str]] = ()
     """Markers of the format besides the parser's ``special_tokens``: a parser may drop them, and must not leak them."""
+    marker_pattern: ClassVar[str | None] = None
+    """Regular expression for markers that hold something which varies."""
     plain_texts: ClassVar[Sequence[str]] = PLAIN_TEXTS
     """Texts without any markup of the format, which must come out as they went in."""
 
@@ -254,7 +256,14 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
     def _check_nothing_lost(self, text: str, events: Sequence[Event]) -> None:
         emitted = self.emitted_text(events)
         if emitted is not None:
-            assert _only_dropped(text, emitted, self.markers()), f"{text!r} lost text on the way to {emitted!r}"
+            assert _only_dropped(text, emitted, self._markers_in(text)), f"{text!r} lost text on the way to {emitted!r}"
+
+    def _markers_in(self, text: str) -> Sequence[str]:
+        """Return every marker, those that match the pattern in ``text`` included."""
+        if self.marker_pattern is None:
+            return self.markers()
+        varying = re.finditer(self.marker_pattern, text)
+        return (*self.markers(), *{match.group() for match in varying})
 
     def _check_truncated(self, sample: S, text: str, events: Sequence[Event]) -> None:
         """Check what ``text``, the beginning of a sample, gave."""
@@ -304,7 +313,8 @@ class ToolParserSuite(_ParserSuite[ToolSample], ConformanceSuite):
         emitted = self.emitted_text(events)
         if emitted is not None:
             begun = (text[:i] for marker in self._openings for i in _positions(marker, text))
-            is_explained = any(_only_dropped(part, emitted, self.markers()) for part in (text, *begun))
+            markers = self._markers_in(text)
+            is_explained = any(_only_dropped(part, emitted, markers) for part in (text, *begun))
             assert is_explained, f"{text!r} lost text on the way to {emitted!r}"
 
     @cached_property

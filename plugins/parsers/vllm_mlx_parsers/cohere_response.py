@@ -8,9 +8,9 @@ from .scan import SPACE
 
 RESPONSE_MARKERS = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
 
-_SOURCES = r"[\d\s:,\[\]]{0,512}"
-_SOURCE = r"\d+(?::\[[\d,\s]*\])?"
-_CITATION = rf"</?co(?=(?::{_SOURCES})?>)(?::\s*{_SOURCE}(?:[,\s]+{_SOURCE})*\s*)?>"
+_SOURCES = r"[\d :,\[\]]{0,512}"
+_SOURCE = r"\d+(?::\[[\d, ]*\])?"
+_CITATION = rf"</?co(?=(?::{_SOURCES})?>)(?:: *{_SOURCE}(?:[, ]+{_SOURCE})* *)?>"
 _MARKUP = re.compile(rf"(?P<marker>{'|'.join(map(re.escape, RESPONSE_MARKERS))})|{_CITATION}")
 _BEGINNINGS = frozenset(marker[:length] for marker in RESPONSE_MARKERS for length in range(1, len(marker)))
 _CITATION_BEGINNING = re.compile(rf"</?(?:c(?:o(?::{_SOURCES})?)?)?")

@@ -11,6 +11,7 @@ from vllm_mlx_parsers.tools.cohere import CohereToolParser
 class TestCohereConforms(ReasoningParserSuite):
     parser = CohereReasoningParser
     extra_markers = ("<co>", "</co: 0:[1]>")
+    marker_pattern = r"</?co:[\d ,:\[\]]*>"
     samples = (
         ReasoningSample("<|START_THINKING|>plan<|END_THINKING|><|START_RESPONSE|>Hi<|END_RESPONSE|>", "plan", "Hi"),
         ReasoningSample("plan<|END_THINKING|><|START_TEXT|>\nHi\n<|END_TEXT|>", "plan", "Hi", thinking_open=True),

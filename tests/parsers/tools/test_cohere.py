@@ -20,6 +20,7 @@ def action(*calls: str) -> str:
 class TestCohereConforms(ToolParserSuite):
     parser = CohereToolParser
     extra_markers = ("<co>", "</co: 0:[1,2]>", "</co: 0:[1],1:[0]>", "<co: 0>", "</co>")
+    marker_pattern = r"</?co:[\d ,:\[\]]*>"
     samples = (
         ToolSample(CohereToolParser.sample, calls=[("get_weather", {"city": "Paris"})]),
         ToolSample(action(A, B), calls=BOTH),
