@@ -36,6 +36,13 @@ SUMMARY = RequestSummary(
 STEP = StepStats(model="m", running=1, waiting=0, prefilled_tokens=0, generated_tokens=1, step_s=0.1)
 
 
+KINDS = ("tool_parsers", "reasoning_parsers", "model_families", "cache_policies")
+
+
+def choices(host: Host) -> tuple[str, ParserChoice, str | None]:
+    return host.detect_family(MODEL), host.choose_parsers(MODEL, "text"), host.choose_cache(MODEL, "text")
+
+
 @pytest.fixture
 def load(site: Any) -> Callable[..., Host]:
     """Make a host with plugins given as hooks by name; the first one given is asked first."""
@@ -153,6 +160,33 @@ def test_an_answer_that_is_not_installed_is_unsupported_and_names_the_plugin(loa
     )
     with pytest.raises(UnsupportedModel, match=message):
         host.detect_family(MODEL)
+
+
+DECISIONS = {
+    "vllm_mlx_detect_family": "return 'good'",
+    "vllm_mlx_choose_parsers": "return ParserChoice('good', 'good')",
+    "vllm_mlx_choose_cache": "return 'good:size=1'",
+}
+
+
+def test_a_name_that_several_packages_offer_means_that_of_the_plugin_which_chose_it(site, hooks):
+    body = "\n".join(f"@hookimpl\ndef {hook}(checkpoint):\n    {answer}\n" for hook, answer in DECISIONS.items())
+    hooks("chooser", body, distribution=None)
+    offers = {kind: {"good": "some:Class"} for kind in KINDS}
+    site.distribution("acme", offers | {"": {"chooser": "chooser"}})
+    assert choices(site.host()) == ("good", ParserChoice("good", "good"), "good:size=1")
+    site.distribution("rival", offers)
+    assert choices(site.host()) == ("good@acme", ParserChoice("good@acme", "good@acme"), "good@acme:size=1")
+
+
+def test_a_plugin_without_that_name_of_its_own_leaves_it_to_the_operator(site, hooks):
+    hooks("chooser", "@hookimpl\ndef vllm_mlx_choose_parsers(checkpoint):\n    return ParserChoice('good')\n")
+    for package in ("acme", "rival"):
+        site.distribution(package, {"tool_parsers": {"good": "some:Class"}})
+    host = site.host()
+    assert host.choose_parsers(MODEL, "text") == ParserChoice("good")
+    with pytest.raises(PluginError, match=r"^tool parser 'good' is offered more than once; choose good@\S+ or good@"):
+        host.tool_parsers.get("good")
 
 
 def test_vllm_mlx_choose_parsers_answers_with_names(load):

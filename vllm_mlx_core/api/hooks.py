@@ -58,7 +58,8 @@ def vllm_mlx_configure(settings: Settings) -> None:
     """Look at the settings before a model is loaded. May raise UsageError."""
 
 
-# -- deciding: the first answer wins, built-ins are asked last ----------------------------------------------------
+# -- deciding: the first answer wins, built-ins are asked last. A name that several packages offer means, in an answer,
+# that of the package which gives it ---------------------------------------------------------------------------------
 
 
 @hookspec(firstresult=True)

@@ -33,10 +33,10 @@ class Selector(NamedTuple):
         name, _, distribution = text.partition("@")
         return cls(name, distribution)
 
-    def matches(self, name: str, distribution: str) -> bool:
-        """Return whether this selects what ``distribution`` offers as ``name``."""
-        return self.name == name and (
-            not self.distribution or _normalise(self.distribution) == _normalise(distribution)
+    def matches(self, entry: Entry) -> bool:
+        """Return whether this selects ``entry``."""
+        return self.name == entry.name and (
+            not self.distribution or _normalise(self.distribution) == _normalise(entry.distribution)
         )
 
 

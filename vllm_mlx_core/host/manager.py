@@ -123,17 +123,31 @@ class Host:
                 f"Plugin {plugin!r} wants to load {model} with the model family {family!r}, which is not installed."
                 f"{did_you_mean(family, known)}"
             )
-        return family
+        return self._definite(self.model_families, family, plugin)
 
     def choose_parsers(self, checkpoint: Checkpoint, family: str) -> ParserChoice:
         """Return the parsers that plugins choose for a checkpoint; none if no plugin has an opinion."""
         found = self._dispatch.first("vllm_mlx_choose_parsers", ParserChoice, checkpoint=checkpoint, family=family)
-        return found[0] if found else ParserChoice()
+        if found is None:
+            return ParserChoice()
+        choice, plugin = found
+        return choice._replace(
+            tool=choice.tool and self._definite(self.tool_parsers, choice.tool, plugin),
+            reasoning=choice.reasoning and self._definite(self.reasoning_parsers, choice.reasoning, plugin),
+        )
 
     def choose_cache(self, checkpoint: Checkpoint, family: str) -> str | None:
         """Return the cache policy that plugins choose, ``NAME[:k=v,…]``; None if no plugin has an opinion."""
         found = self._dispatch.first("vllm_mlx_choose_cache", str, checkpoint=checkpoint, family=family)
-        return found[0] if found else None
+        if found is None:
+            return None
+        choice, plugin = found
+        name, colon, options = choice.partition(":")
+        return self._definite(self.cache_policies, name, plugin) + colon + options
+
+    def _definite(self, registry: Registry[Any], choice: str, plugin: str) -> str:
+        """Return what a plugin chose: where several packages offer that name, it means that of its own."""
+        return registry.definite(choice, self._plugins.owner(plugin).entry.distribution)
 
     # -- serving ---------------------------------------------------------------------------------------------------
 
@@ -176,7 +190,7 @@ class Host:
     def _block(self, requests: Requests) -> None:
         for selector in requests.unwanted:
             hidden = [registry.hide(selector) for registry in self.registries.values()]
-            blocked = [selector.matches(each.entry.name, each.entry.distribution) for each in self.plugins]
+            blocked = [selector.matches(each.entry) for each in self.plugins]
             if any(hidden + blocked):
                 continue
             known = {plugin.entry.name for plugin in self.plugins}

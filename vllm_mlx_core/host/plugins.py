@@ -41,7 +41,7 @@ class Requests:
 
     def blocks(self, entry: Entry) -> bool:
         """Return whether ``entry`` is switched off."""
-        return any(selector.matches(entry.name, entry.distribution) for selector in self.unwanted)
+        return any(selector.matches(entry) for selector in self.unwanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class PluginSet:
         if is_file(reference):
             return Entry(reference, reference, "file")
         selector = Selector.parse(reference)
-        found = [e for e in self.discovered if selector.matches(e.name, e.distribution) or e.target == reference]
+        found = [e for e in self.discovered if selector.matches(e) or e.target == reference]
         if len(found) > 1:
             raise PluginError(_offered_twice(reference, found))
         return found[0] if found else Entry(reference, reference, "module")

@@ -35,7 +35,7 @@ class Registry(Generic[T]):
 
     def __contains__(self, choice: str) -> bool:
         selector = Selector.parse(choice)
-        return any(selector.matches(entry.name, entry.distribution) for entry in self)
+        return any(selector.matches(entry) for entry in self)
 
     def names(self) -> list[str]:
         """Return the distinct names, sorted."""
@@ -66,26 +66,32 @@ class Registry(Generic[T]):
     def hide(self, selector: Selector) -> bool:
         """Take what ``selector`` matches out of force; return whether there is anything. Mutates."""
         self._hidden.append(selector)
-        return any(selector.matches(entry.name, entry.distribution) for entry in self._entries)
+        return any(selector.matches(entry) for entry in self._entries)
 
     def is_hidden(self, entry: Entry) -> bool:
         """Return whether ``no:NAME`` switched this entry off."""
-        return any(selector.matches(entry.name, entry.distribution) for selector in self._hidden)
+        return any(selector.matches(entry) for selector in self._hidden)
 
     def is_ambiguous(self, entry: Entry) -> bool:
         """Return whether another entry in force has the same name."""
         return sum(other.name == entry.name for other in self) > 1
 
+    def definite(self, choice: str, distribution: str) -> str:
+        """Return ``choice``; where several offer that name, as that of ``distribution`` if it is one of them."""
+        offers = [entry for entry in self if entry.name == choice]
+        own = [entry for entry in offers if Selector(choice, distribution).matches(entry)]
+        return own[0].selector if own and len(offers) > 1 else choice
+
     def find(self, choice: str) -> Entry:
         """Return the one entry for ``name`` or ``name@distribution``. Imports nothing. Raises PluginError."""
         selector = Selector.parse(choice)
-        found = [entry for entry in self if selector.matches(entry.name, entry.distribution)]
+        found = [entry for entry in self if selector.matches(entry)]
         if len(found) == 1:
             return found[0]
         if found:
             offers = " or ".join(entry.selector for entry in found)
             raise PluginError(f"{self._label} {choice!r} is offered more than once; choose {offers}.")
-        if any(selector.matches(entry.name, entry.distribution) for entry in self._entries):
+        if any(selector.matches(entry) for entry in self._entries):
             raise PluginError(f"{self._label} {choice!r} is switched off by --plugin no:{selector.name}.")
         known = self.names()
         listing = f"Known: {', '.join(known)}." if known else "None is installed."

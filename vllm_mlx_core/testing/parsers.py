@@ -92,7 +92,7 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
     extra_markers: ClassVar[Sequence[str]] = ()
     """Markers of the format besides the parser's ``special_tokens``: a parser may drop them, and must not leak them."""
     marker_pattern: ClassVar[str | None] = None
-    """Regular expression for markers that hold something which varies."""
+    """Regular expression without groups for markers that hold something which varies."""
     plain_texts: ClassVar[Sequence[str]] = PLAIN_TEXTS
     """Texts without any markup of the format, which must come out as they went in."""
 
@@ -260,10 +260,8 @@ class _ParserSuite(ConformanceSuite, Generic[S]):
 
     def _markers_in(self, text: str) -> Sequence[str]:
         """Return every marker, those that match the pattern in ``text`` included."""
-        if self.marker_pattern is None:
-            return self.markers()
-        varying = re.finditer(self.marker_pattern, text)
-        return (*self.markers(), *{match.group() for match in varying})
+        varying: list[str] = re.findall(self.marker_pattern, text) if self.marker_pattern is not None else []
+        return (*self.markers(), *varying)
 
     def _check_truncated(self, sample: S, text: str, events: Sequence[Event]) -> None:
         """Check what ``text``, the beginning of a sample, gave."""
