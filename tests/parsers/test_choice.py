@@ -72,7 +72,7 @@ PUBLISHED = {
     "moonshotai-Kimi-K2": ("kimi_k2", "kimi_k2", None),
     "muse-glimmer": ("muse_glimmer", "auto", None),
     "openai-gpt-oss-120b": ("gpt_oss", "harmony", "harmony"),
-    "openbmb-MiniCPM5-1B": ("llama", "auto", "qwen3"),
+    "openbmb-MiniCPM5-1B": ("llama", "minicpm5", "qwen3"),
     "poolside-Laguna-S-2.1": ("laguna", "poolside_v1", "poolside_v1"),
     "poolside-Laguna-XS-2.1": ("laguna", "poolside_v1", "poolside_v1"),
     "poolside-Laguna-XS.2": ("laguna", "poolside_v1", "poolside_v1"),

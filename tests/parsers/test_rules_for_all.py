@@ -23,7 +23,7 @@ WEATHER = Tool("get_weather", parameters={"type": "object", "properties": {"city
 PARIS, ROME = ("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Rome"})
 ALL = pytest.mark.parametrize("name", NAMES)
 
-BARE = {CLASSES[PARSERS[name]] for name in ("json", "xlam", "pythonic")}
+BARE = {CLASSES[PARSERS[name]] for name in ("json", "xlam", "pythonic", "minicpm5")}
 """Formats whose calls have no marker of their own."""
 IN_MESSAGES = {CLASSES[PARSERS[name]] for name in ("harmony", "kimi_k3")}
 """Formats in which text stands between tokens too."""

@@ -67,6 +67,7 @@ FAMILIES = (
     Family("pythonic", r"func_name1\(params_name1", None, "llama4 llama4_text"),
     Family("xlam", r"single JSON array"),
     Family("llama3_json", r'\{"name": function name, "parameters":|<\|python_tag\|>', None, "llama mllama"),
+    Family("minicpm5", _all('<function name="', '<param name="'), "qwen3", "minicpm5"),
     Family("step3p5", _all("<parameter=", r"<\|im_start\|>tool_response"), "step3p5", "step3p5"),
     Family("qwen3_coder", _XML_PARAMETERS, "qwen3", "qwen3_5 qwen3_5_moe mimo_v2_flash"),
     Family("nemotron", _XML_PARAMETERS, "nemotron", "nemotron_h"),

@@ -28,13 +28,14 @@ from .kimi_k2 import KimiK2ToolParser
 from .kimi_k3 import KimiK3ToolParser
 from .llama3_json import Llama3JSONToolParser
 from .longcat import LongCatToolParser
+from .minicpm5 import MiniCPM5ToolParser
 from .minimax_m2 import MiniMaxM2ToolParser
 from .minimax_m3 import MiniMaxM3ToolParser
 from .mistral import MistralToolParser
 from .nemotron import NemotronToolParser
 from .phi4_mini import Phi4MiniToolParser
 from .pythonic import PythonicToolParser
-from .qwen3_coder import Qwen3CoderToolParser
+from .qwen3_coder import FUNCTIONS, Qwen3CoderToolParser
 from .raw_json import JSONToolParser
 from .seed_oss import SeedOSSToolParser
 from .step3 import Step3ToolParser
@@ -51,7 +52,8 @@ class Form(NamedTuple):
     ahead: str = ""
 
 
-_CALL, _FUNCTION, _TAG, _RECIPIENT = "<tool_call>", "<function=", "<|python_tag|>", ">>>"
+_CALL, _TAG, _RECIPIENT = "<tool_call>", "<|python_tag|>", ">>>"
+_FUNCTION, _FUNCTION_NAME = FUNCTIONS
 _NAME = r"[^\s<>{}\[\]\"']+"
 _BARE = ("{", "[")
 
@@ -59,7 +61,8 @@ FORMS = (
     Form(HermesToolParser, (_CALL,), r"\s*[{\[]"),
     Form(Qwen3CoderToolParser, (_CALL,), r"\s*<function[= ]"),
     Form(Qwen3CoderToolParser, (_FUNCTION,), r"[^\s>]+>\s*[^\s{]"),
-    Form(Qwen3CoderToolParser, [start for start in Qwen3CoderToolParser.starts if start not in (_CALL, _FUNCTION)]),
+    Form(Qwen3CoderToolParser, (_FUNCTION_NAME,), r"[^\s>]+>\s*<parameter"),
+    Form(MiniCPM5ToolParser, (_FUNCTION_NAME,), r"[^\s>]+>\s*<(?:param[ =]|/)"),
     Form(Llama3JSONToolParser, (_FUNCTION,), r"[^\s>]+>\s*\{"),
     Form(HunyuanToolParser, (_CALL,), rf"\s*{_NAME}\s*<tool_sep"),
     Form(GLMToolParser, (_CALL,), rf"\s*{_NAME}\s*</?(?:arg_|tool_call)"),
@@ -113,8 +116,9 @@ class AutoToolParser(CallParser):
 
     - ``<tool_call>`` is Hermes' before ``{`` or ``[``, Qwen3-Coder's before ``<function``, MiniMax M3's before its
       mark, Hy3's before a name and ``<tool_sep>``, GLM's before a name and another tag. ``<function=NAME>`` is
-      Llama's and Functionary's before ``{``, else Qwen3-Coder's. After ``<|python_tag|>`` a list of Python calls is
-      read as that, and anything else as Llama's. All other markers belong to one format, or to several alike.
+      Llama's and Functionary's before ``{``, else Qwen3-Coder's, and ``<function name="NAME">`` is Qwen3-Coder's before
+      ``<parameter``, else MiniCPM5's. After ``<|python_tag|>`` a list of Python calls is read as that, and anything
+      else as Llama's. All other markers belong to one format, or to several alike.
     - Calls without a marker are read only at the very beginning of the answer, as JSON or as a list of Python calls,
       and only if they name a declared tool. That holds for Functionary's ``>>>NAME`` as well.
     - Headers of Harmony are dropped. What other formats put around an answer is, too, if it consists of special tokens.

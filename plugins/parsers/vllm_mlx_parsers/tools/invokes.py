@@ -1,4 +1,4 @@
-"""Calls written as ``<invoke name="F"><parameter name="k">value</parameter></invoke>``: MiniMax M2, DSML and StepML."""
+"""Calls written as ``<invoke name="F"><parameter name="k">value</parameter></invoke>``: MiniMax M2, DSML and others."""
 
 from __future__ import annotations
 
@@ -22,54 +22,61 @@ class InvokeParser(ParameterParser):
 
     prefix: ClassVar[str] = ""
     """What stands before the name in every tag."""
+    names: ClassVar[tuple[str, str]] = ("invoke", "parameter")
+    """The names of the tags for a call and a parameter."""
     after_invoke: ClassVar[tuple[str, ...]] = ()
     """Markers that may follow a call. They make up for what should have closed it."""
 
     invoke: ClassVar[str]
     """The beginning of the tag that opens a call."""
     end_invoke: ClassVar[str]
+    end_parameter: ClassVar[str]
     _parameter: ClassVar[str]
-    _end_parameter: ClassVar[str]
     _body: ClassVar[Markers]
     _after_value: ClassVar[Markers]
     _after_invoke: ClassVar[Markers]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        cls.invoke, cls.end_invoke = f"<{cls.prefix}invoke", f"</{cls.prefix}invoke>"
-        cls._parameter, cls._end_parameter = f"<{cls.prefix}parameter", f"</{cls.prefix}parameter>"
+        invoke, parameter = cls.names
+        cls.invoke, cls.end_invoke = f"<{cls.prefix}{invoke}", f"</{cls.prefix}{invoke}>"
+        cls._parameter, cls.end_parameter = f"<{cls.prefix}{parameter}", f"</{cls.prefix}{parameter}>"
         cls.nested = {cls.invoke: (cls.end_invoke, Markers(cls._parameter, cls.end_invoke))}
         cls._body = Markers(cls._parameter, cls.end_invoke, *cls.after_invoke)
         cls._after_invoke = Markers(cls.invoke, *cls.after_invoke)
         cls._after_value = Markers(*cls._body.markers, cls.invoke)
-        cls.value_ends = {cls._end_parameter: cls._after_value, cls.end_invoke: cls._after_invoke}
+        cls.value_ends = {cls.end_parameter: cls._after_value, cls.end_invoke: cls._after_invoke}
         super().__init_subclass__(**kwargs)
 
-    def invokes(self) -> Reading[str]:
-        """Read calls from behind the first ``<invoke``; return which of ``after_invoke`` ended them, or ""."""
+    def invokes(self, begun: str = "") -> Reading[str]:
+        """Read calls from behind the first ``<invoke``; return which of ``after_invoke`` ended them, or "".
+
+        ``begun`` is what was read already of the first one's attributes.
+        """
         while True:
-            tag = yield from self._invoke()
+            tag = yield from self._invoke(begun)
+            begun = ""
             if tag == self.end_invoke:
                 tag = yield from self.next_tag(self._after_invoke)
             if tag != self.invoke:
                 return tag
 
-    def attributes(self) -> Reading[Mapping[str, str]]:
-        """Read the attributes of a tag, and the bracket that closes it."""
-        return parse_attributes((yield from self.before(_CLOSE))[0])
+    def attributes(self, begun: str = "") -> Reading[Mapping[str, str]]:
+        """Read the attributes of a tag, which ``begun`` begins, and the bracket that closes it."""
+        return parse_attributes(begun + (yield from self.before(_CLOSE))[0])
 
     def text_type(self, attributes: Mapping[str, str]) -> bool | None:
         """Return what the attributes of a parameter say of its type; see ``parameter``."""
         return None
 
-    def _invoke(self) -> Reading[str]:
-        """Read one call from behind its ``<invoke``; return the tag that ended it."""
-        name = _name((yield from self.attributes()))
+    def _invoke(self, begun: str) -> Reading[str]:
+        """Read one call from behind its ``<invoke`` and ``begun``; return the tag that ended it."""
+        name = _name((yield from self.attributes(begun)))
         tag = yield from self.tag(self._body)
         self.start_call(name)
         while tag == self._parameter:
             found = yield from self.attributes()
             tag = yield from self.parameter(_name(found), is_text=self.text_type(found))
-            if tag == self._end_parameter:
+            if tag == self.end_parameter:
                 tag = yield from self.tag(self._after_value)
         self.end_parameters()
         return tag
