@@ -1,4 +1,4 @@
-"""pytest plugin (installed with the package): fixtures for plugin authors.
+"""pytest plugin (installed with the package): fixtures for plugin authors, and what their conformance suites did.
 
 It is loaded in every pytest run of an environment that has vllm-mlx, so it imports nothing until a fixture is used.
 Not in ``testing``: pytest could not rewrite the assertions of a package that is imported already.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from vllm_mlx_core.host import Host
 
 pytest.register_assert_rewrite("vllm_mlx_core.testing")
+
+READINGS = "vllm_mlx_readings"
+"""Name of a report's property: the suite of a test, its sample or "", and how many readings it did."""
 
 TinyModels: TypeAlias = Callable[[str], Path]
 
@@ -48,3 +51,26 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
         return folders[architecture]
 
     return folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Note in the report how many texts a test of a parser's suite has had read."""
+    readings = getattr(getattr(item, "instance", None), "readings", None)
+    if isinstance(readings, int):
+        suite, _, test = item.nodeid.rpartition("::")
+        item.user_properties.append((READINGS, [suite, test.partition("[")[2], readings]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much the suites of parsers have covered."""
+    reports = (each for stats in terminalreporter.stats.values() for each in stats)
+    ends = (each for each in reports if getattr(each, "when", "") == "teardown")
+    found: list[Any] = [value for each in ends for name, value in each.user_properties if name == READINGS]
+    if found:
+        suites = {suite for suite, _, _ in found}
+        samples = {(suite, sample) for suite, sample, _ in found if sample}
+        readings = sum(count for _, _, count in found)
+        terminalreporter.write_line(
+            f"Parser conformance: {len(suites)} suites, {len(samples)} samples, {readings:,} readings"
+        )

@@ -129,6 +129,30 @@ def test_thinking_streams_up_to_the_call():
     assert (reasoning([last]), calls([last])) == ("", [("read", '{"path": "/tmp/p"}', True)])
 
 
+def test_thinking_streams_on_after_a_call_of_no_declared_tool_and_after_a_broken_one():
+    for draft in (UNKNOWN, '<tool_call>{"name": "read", "arguments": oops}</tool_call>'):
+        stream = pipeline()
+        streamed = [stream.push([token], [], None, 0) for token in f"<think>so {draft} on".encode()]
+        assert reasoning(output for output in streamed if output) == f"so {draft} on"
+        streamed = [stream.push([token], [], None, 0) for token in f" {READ} and on".encode()]
+        assert reasoning(output for output in streamed if output) == ""
+        last = stream.push([256], [], "stop", 0)
+        assert (reasoning([last]), [name for name, _, _ in calls([last])]) == ("\nand on", ["read"])
+
+
+def test_a_broken_call_stays_thinking_whole_before_and_after_a_real_one():
+    parser = Host().tool_parsers.get("harmony")  # which drops the header of a broken call
+    context = ParserContext(tools=[Tool("get_weather")])
+    broken = parser.sample.replace('"Paris"', "oops").removesuffix("<|call|>")
+    for text, thought in ((f"a {broken}{parser.sample} b", f"a {broken}\nb"), (f"a {parser.sample}{broken} b", None)):
+        for width in STEPS:
+            reader = CallsInThinking(functools.partial(parser, context), context.declares)
+            told = "".join(reader.feed(text[start : start + width]) for start in range(0, len(text), width))
+            rest, events = reader.finish()
+            assert told + rest == (thought or f"a\n{broken} b")
+            assert len(events) == 3
+
+
 def test_held_thinking_is_released_as_soon_as_the_block_closes():
     stream = pipeline()
     outputs = [stream.push([token], [], None, 0) for token in [THINK, *f"a {READ}".encode(), END_THINK]]

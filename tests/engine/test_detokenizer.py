@@ -100,7 +100,9 @@ def word_piece():
 
 BYTE_LEVEL, SENTENCEPIECE, WORD_PIECE = byte_level(), sentencepiece_like(), word_piece()
 TRICKY = ["👩‍👩‍👧‍👦 ok", "e\u0301a\u0308", "世界 hello", "🏳️‍🌈", " lead", "  two", "", "\n\n", "é🙂é", "한국어"]
-texts = st.one_of(st.sampled_from(TRICKY), st.text(max_size=30), st.text("ahelo 世é🙂\u0301\u200d", max_size=30))
+any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁"), max_size=30)
+"""All but the sign by which SentencePiece writes a space: nothing that it decodes holds one."""
+texts = st.one_of(st.sampled_from(TRICKY), any_text, st.text("ahelo 世é🙂\u0301\u200d", max_size=30))
 
 
 def pieces_of(tokenizer, ids, visible=None):

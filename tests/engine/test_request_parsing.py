@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Future
 from typing import ClassVar
 
@@ -93,8 +94,8 @@ class Engine:
     def stop(self, timeout_s=None):
         pass
 
-    def say(self, tokens, finish):
-        (sequence_id,) = {command.sequence_id for command in self.submitted}
+    def say(self, tokens, finish, choice=0):
+        sequence_id = self.submitted[choice].sequence_id
         logprobs = [Logprobs(-1.0, [], []) for _ in tokens]
         updates = [SequenceUpdate(sequence_id, tokens, logprobs, finish, 0)]
         self._on_step(
@@ -220,6 +221,25 @@ async def test_a_call_in_thinking_is_checked_too():
     served = Served()
     (last,) = await served.answer(f"<think>so\n{BAD}")
     assert (reasoning([last]), [name for name, _, _ in calls([last])]) == ("so", ["add"])
+    assert served.client.health()["invalid_tool_calls"] == 1
+
+
+async def test_several_completions_hold_the_calls_in_their_thinking_each_for_itself():
+    served = Served()
+    stream = await served.submit(n=2)
+    texts = [f"<think>so\n{GOOD}{BAD}", f"<think>no\n{GOOD}</think>Done."]
+    for one, other in itertools.zip_longest(*(text.encode() for text in texts)):
+        for choice, token in enumerate((one, other)):
+            if token is not None:
+                served.engine.say([token], None, choice)
+    for choice in range(2):
+        served.engine.say([EOS], "stop", choice)
+    outputs = [output for outputs in [outputs async for outputs in stream] for output in outputs]
+    first, second = ([output for output in outputs if output.choice == choice] for choice in range(2))
+    assert (reasoning(first), content(first), first[-1].finish) == ("so", "", "tool_calls")
+    assert calls(first) == [("add", '{"n": 1}', True), ("add", '{"n": "1"}', True)]
+    assert (reasoning(second), content(second), second[-1].finish) == (f"no\n{GOOD}", "Done.", "stop")
+    assert calls(second) == []
     assert served.client.health()["invalid_tool_calls"] == 1
 
 

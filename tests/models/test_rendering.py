@@ -260,6 +260,26 @@ def test_kimi_ids_number_the_calls_of_the_conversation_and_name_their_function(r
     assert ids == ["functions.get_weather:0", "functions.f:1"] * 2 + ["functions.g:2"]
 
 
+@pytest.mark.parametrize(
+    ("names", "given", "shown"),
+    [
+        ("ff", ["functions.f:1", "x"], ["functions.f:1", "functions.f:2"]),
+        ("fff", ["x", "y", "functions.f:1"], ["functions.f:0", "functions.f:1", "functions.f:2"]),
+        ("fgf", ["functions.f:0"] * 3, ["functions.f:0", "functions.g:1", "functions.f:2"]),
+        (["a:b", "a:b"], ["x", "x"], ["functions.a:b:0", "functions.a:b:1"]),
+    ],
+)
+def test_no_two_calls_of_kimi_s_share_an_id(render, names, given, shown):
+    turns = [
+        message
+        for name, call_id in zip(names, given, strict=True)
+        for message in (assistant(None, tool_calls=[call("{}", name=name, call_id=call_id)]), result(name, call_id))
+    ]
+    text = render(PAIRS + "{# <|tool_calls_section_begin|> #}", user(), *turns)
+    pairs = zip(names, shown, strict=True)
+    assert text == "".join(f"<{call_id} {name}{{}}>({call_id} {name} {name})" for name, call_id in pairs)
+
+
 def test_ids_reach_other_templates_unchanged(render):
     text = render("{{ messages }}", assistant(None, tool_calls=[call("{}", call_id="functions.f:0")]))
     assert "'functions.f:0'" in text
@@ -471,6 +491,12 @@ def test_where_turns_must_alternate_what_agents_send_is_made_to(render, messages
         "{%- for m", "{%- if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{%- for m", 1
     )
     assert render(template, *messages) == text
+
+
+def test_a_template_that_changes_its_messages_does_not_change_what_others_are_found_to_need(render):
+    shows_all = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.tool_calls }}{% endfor %}"
+    render(shows_all + "{% for _ in messages[1:] %}{% set _ = messages.pop() %}{% endfor %}", user("A"), user("B"))
+    assert render(STRICT_TURNS, user("A"), user("B")) == "[user]A\n\nB"
 
 
 def test_a_system_message_keeps_its_role_while_turns_are_made_to_alternate(render):

@@ -1,4 +1,4 @@
-"""The fixtures that plugin authors get by having the package installed."""
+"""What plugin authors get in pytest by having the package installed."""
 
 from __future__ import annotations
 
@@ -37,3 +37,25 @@ def test_a_tiny_model_is_a_checkpoint_that_is_written_once(tiny_model):
     assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"] == "llama"
     assert tiny_model("llama") == folder
     assert tiny_model("qwen3") != folder
+
+
+SUITE = """
+from vllm_mlx_core.testing import ToolParserSuite
+from vllm_mlx_core.testing.parsers import ToolSample
+from vllm_mlx_parsers.tools.hermes import HermesToolParser
+
+CALL = '<tool_call>{"name": "f"}</tool_call>'
+
+class TestHermes(ToolParserSuite):
+    parser = HermesToolParser
+    samples = (ToolSample(CALL, calls=[("f", {})]), ToolSample("a" + CALL, "a", [("f", {})]))
+"""
+
+
+def test_a_run_with_suites_of_parsers_says_how_much_they_covered(tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (tmp_path / "test_hermes.py").write_text(SUITE, encoding="utf-8")
+    for workers in ("0", "2"):
+        options = ("-q", "-p", "no:cacheprovider", "-n", workers, "-k", "same_at_every_cut")
+        told = run(sys.executable, "-m", "pytest", *options, tmp_path, cwd=tmp_path).stdout
+        assert "\nParser conformance: 1 suites, 2 samples, 14 readings\n" in told  # whole, and cut in six widths

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _PIECES = re.compile(r"\w+|\W")
 """What the parser is fed at a time, so that it is known where each call stands: they begin and end at punctuation."""
-_SPACE = re.compile(r"\s*")
 _is_one_piece = re.compile(r"[ \n]?\w*").fullmatch
 _ENDING = 16
 """How many characters of a text tell where it ends."""
@@ -85,7 +84,7 @@ class _Block:
         self._held: list[str] = []  # what was not returned
         self._released: list[str] = []  # to be returned
         self._has_returned = False
-        self._holds_all = False  # a call has begun, say
+        self._changed = False  # what the parser passes on is not what it was fed
         self._unsettled: list[str] = []  # what the parser has read and neither passed on nor made a call of
         self._kept: list[str] = []  # since the last real call
         self._texts: list[str] = []  # before and between the real calls
@@ -99,6 +98,11 @@ class _Block:
     def held(self) -> str:
         """All that was fed and not returned."""
         return "".join(self._held)
+
+    @property
+    def _holds_all(self) -> bool:
+        """Whether nothing may be returned: a call is open, or what comes after a real one would overtake it."""
+        return self._changed or bool(self.calls) or self._call is not None or self._ended is not None
 
     def feed(self, text: str) -> str:
         """Take more and return what is certain to be no part of a call. Raises what the parser raises."""
@@ -117,7 +121,7 @@ class _Block:
         return released
 
     def _release(self) -> None:
-        """Pass on what was kept, unless a call has begun; white space in front of a call goes with it. Mutates."""
+        """Pass on what was kept, unless all is held; white space in front of a call goes with it. Mutates."""
         if self._holds_all:
             return
         kept = "".join(self._kept)
@@ -145,7 +149,6 @@ class _Block:
                 case ToolCallStart():
                     self._settle_call()
                     self._release()
-                    self._holds_all = True
                     self._call = event
                     self._arguments.clear()
                 case ToolCallArguments(_, json):
@@ -159,9 +162,10 @@ class _Block:
         start = rest.rfind(solid) if self._after_call else rest.find(solid)
         if start >= 0:
             end = start + len(solid)
-            self._kept.append(rest[start if self._after_call else 0 : end])
+            follows_call = self._after_call and self._call is None  # whose closing markers are in front
+            self._kept.append(rest[start if follows_call else 0 : end])
         else:  # the parser changed it, or its beginning was taken for the end of a call
-            self._holds_all = True
+            self._changed = True
             self._kept.append(text)
             ending = solid[-_ENDING:]
             end = max(0, rest.rfind(ending)) + len(ending)
@@ -196,9 +200,16 @@ class _Block:
 
     def _closed(self, rest: str, length: int) -> int:
         """Return where the call ends, closing marker included, that is the first ``length`` characters of ``rest``."""
-        begin, after = (_SPACE.match(rest, place) for place in (0, length))
-        opening = next((each for each in self._markers if begin and rest.startswith(each, begin.end())), None)
+        begin, after = _after_space(rest, 0), _after_space(rest, length)
+        opening = next((marker for marker in self._markers if rest.startswith(marker, begin)), None)
         for marker in self._markers:
-            if marker != opening and after and rest.startswith(marker, after.end()):
-                return after.end() + len(marker)
+            if marker != opening and rest.startswith(marker, after):
+                return after + len(marker)
         return length
+
+
+def _after_space(text: str, place: int) -> int:
+    """Return the first place from this one on where no white space stands."""
+    while place < len(text) and text[place].isspace():
+        place += 1
+    return place

@@ -8,21 +8,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .argument_schema import ArgumentSchema, bounded, spend, unspoken
+from .argument_schema import ArgumentSchema, unspoken
+from .step_budget import CHARACTERS_PER_STEP, bounded, spend
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}(\.0+)?")
 _NUMBER = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?")
 _WORDS = {"true": True, "True": True, "false": False, "False": False}
 _NULLS = frozenset({"null", "None"})
-_PER_STEP = 2_000
-"""So many characters can be read in the time that a keyword takes."""
 _UNCHANGED: Any = object()
 
 
 def repaired(arguments: str, schema: ArgumentSchema) -> str:
     """Return JSON arguments with mistyped scalars coerced, or ``arguments`` itself if nothing is to change. Pure.
 
-    Looks into objects, arrays and local references. What has no obvious reading stays. Never raises.
+    Looks into objects, arrays and references within the schema. What has no obvious reading stays. Never raises.
     """
     try:
         with bounded():
@@ -47,7 +46,7 @@ class _Coercion:
         if not isinstance(part, Mapping):
             return value
         if isinstance(reference := part.get("$ref"), str):
-            value = self.coerce(value, self._resolve(reference))
+            value = self.coerce(value, self._schema.resolve(reference))
         for each in _list(part.get("allOf")):
             value = self.coerce(value, each)
         for keyword in ("anyOf", "oneOf"):
@@ -85,18 +84,6 @@ class _Coercion:
         rest = part.get("additionalItems") if isinstance(items, list) else items
         better = [self.coerce(each, first[i] if i < len(first) else rest) for i, each in enumerate(value)]
         return better if any(new is not old for new, old in zip(better, value, strict=True)) else value
-
-    def _resolve(self, reference: str) -> Any:
-        """Return what a reference within the schema points at, or None."""
-        path, target = reference.removeprefix("#"), self._schema.root
-        if path == reference:
-            return None
-        for name in path.split("/")[1:]:
-            name = name.replace("~1", "/").replace("~0", "~")
-            if not isinstance(target, Mapping) or name not in target:
-                return None
-            target = target[name]
-        return target
 
 
 def _list(value: Any) -> Sequence[Any]:
@@ -138,7 +125,7 @@ def _readings(value: Any, types: Sequence[str]) -> Iterator[Any]:
     if isinstance(value, str):
         text = value.strip()
         for type_ in types:
-            spend(len(text) // _PER_STEP)
+            spend(len(text) // CHARACTERS_PER_STEP)
             yield _from_text(text, type_)
     elif isinstance(value, float) and "integer" in types and value.is_integer():
         yield int(value)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from .messages import Message
-
-Arrangement: TypeAlias = Callable[[list[Message]], list[Message]]
-"""Says the same in other messages. Does not mutate."""
+from .shapes import Shape, as_sent
 
 SYSTEM_ROLES = ("system", "developer")
 
 
-def arrangements(messages: Sequence[Message]) -> list[Arrangement]:
+def arrangements(messages: Sequence[Message]) -> list[Shape]:
     """Return the arrangements worth trying for these messages, each further from what was sent."""
     system = [i for i, message in enumerate(messages) if is_system(message)]
     if any(i > 0 for i in system):
@@ -24,11 +21,6 @@ def arrangements(messages: Sequence[Message]) -> list[Arrangement]:
 def is_system(message: Message) -> bool:
     """Return whether this is a system message under either of its names."""
     return message["role"] in SYSTEM_ROLES
-
-
-def as_sent(messages: list[Message]) -> list[Message]:
-    """Change nothing."""
-    return messages
 
 
 def late_in_turns(messages: list[Message]) -> list[Message]:

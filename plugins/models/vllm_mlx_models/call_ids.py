@@ -6,6 +6,7 @@ Every call has an id already (``pairing``).
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Callable
 from typing import TypeAlias
@@ -37,15 +38,22 @@ def shorten(messages: list[Message]) -> None:
 
 
 def name_by_function(messages: list[Message]) -> None:
-    """Number calls through the conversation and name their function in the id, for Kimi; its own ids stay."""
+    """Number calls through the conversation and name their function in the id, for Kimi.
+
+    Its own ids stay, unless one was used before. Only what was said before matters, so that a longer conversation
+    starts like a shorter one.
+    """
     renamed: dict[str, str] = {}
+    taken: set[str] = set()
     count = 0
     for message in messages:
         for call in message.get("tool_calls", ()):
             given = call["id"]
-            if not _KIMI_ID.fullmatch(given):
-                call["id"] = f"functions.{call['function']['name']}:{count}"
+            if given in taken or not _KIMI_ID.fullmatch(given):
+                numbered = (f"functions.{call['function']['name']}:{number}" for number in itertools.count(count))
+                call["id"] = next(call_id for call_id in numbered if call_id not in taken)
             renamed[given] = call["id"]
+            taken.add(call["id"])
             count += 1
         if "tool_call_id" in message:
             message["tool_call_id"] = renamed.get(message["tool_call_id"], message["tool_call_id"])

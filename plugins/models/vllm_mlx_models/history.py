@@ -7,24 +7,13 @@ shape a template needs is found out once, by rendering a small conversation in e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import groupby, product
-from typing import TypeAlias
 
 from .call_forms import CallForm
-from .messages import Arguments, Message
+from .messages import Message
+from .probes import PROBE_NAMES, Show, probe_call, probe_result
+from .shapes import Shape, as_sent, one_after_another, result_text
 from .single_calls import one_call_each
-from .tool_variables import ToolDicts
-
-Shape: TypeAlias = Callable[[list[Message]], list[Message]]
-"""Says the same in other messages. Does not mutate."""
-Show: TypeAlias = Callable[[list[Message]], str]
-"""Renders messages of a conversation with tools. May raise anything."""
-
-
-def as_sent(messages: list[Message]) -> list[Message]:
-    """Change nothing."""
-    return messages
 
 
 def text_apart(messages: list[Message]) -> list[Message]:
@@ -56,11 +45,6 @@ def results_from_user(messages: list[Message]) -> list[Message]:
     return done
 
 
-def result_text(content: str) -> str:
-    """Return how the user passes on a result."""
-    return f"<tool_response>\n{content}\n</tool_response>"
-
-
 def calls_as_text(form: CallForm) -> Shape:
     """Return the shape that writes calls into the content."""
 
@@ -78,12 +62,11 @@ def calls_as_text(form: CallForm) -> Shape:
 
 def native_shape(show: Show) -> Shape | None:
     """Return the first shape in which the template shows calls by itself, and all else; None if it never does."""
-    calls_shapes = [as_sent, one_call_each, null_beside_calls, text_apart]
-    calls_shapes += [lambda messages: one_call_each(text_apart(messages))]
-    calls_shapes += [lambda messages: one_call_each(null_beside_calls(messages))]
+    calls_shapes: list[Shape] = [as_sent, one_call_each, null_beside_calls, text_apart]
+    calls_shapes += [one_after_another(apart, one_call_each) for apart in (text_apart, null_beside_calls)]
     for text, leads in ((_TEXT, True), (_TEXT, False), ("", False)):
         for results, calls in product((as_sent, results_from_user), calls_shapes):
-            shape = _joined(calls, results)
+            shape = one_after_another(calls, results)
             if _shows(show, shape(_loop(text)), text, leads=leads) and _shows(show, shape([*_loop(text), *_AFTER])):
                 return shape
     return None
@@ -97,13 +80,13 @@ def written_shape(show: Show, form: CallForm, *, offers_tools: bool) -> Shape:
     calls = calls_as_text(form)
     if offers_tools and _shows(show, calls(_loop())):
         return calls
-    return _joined(calls, results_from_user)
+    return one_after_another(calls, results_from_user)
 
 
 def shows_tools(show: Show) -> bool:
     """Return whether the template tells the model what tools there are; a template that refuses is not doubted."""
     try:
-        return _NAMES[0] in show([{"role": "user", "content": "."}])
+        return PROBE_NAMES[0] in show([{"role": "user", "content": "."}])
     except Exception:
         return True
 
@@ -111,7 +94,7 @@ def shows_tools(show: Show) -> bool:
 def call_sample(show: Show, shape: Shape) -> str | None:
     """Return two calls as the template writes them, cut out of a conversation; None if they cannot be found."""
     names = ("FIRST_FUNCTION", "SECOND_FUNCTION")
-    calls = [_call(name, i, "ARGUMENT_NAME", "ARGUMENT_VALUE") for i, name in enumerate(names)]
+    calls = [probe_call(name, {"ARGUMENT_NAME": "ARGUMENT_VALUE"}, i) for i, name in enumerate(names)]
     start: Message = {"role": "user", "content": "."}
     try:
         plain = show([start, {"role": "assistant", "content": _TEXT}])
@@ -124,32 +107,17 @@ def call_sample(show: Show, shape: Shape) -> str | None:
     return with_calls.removeprefix(before).removesuffix(after).strip() or None
 
 
-def probe_tools() -> ToolDicts:
-    """Return the tools that the conversations of this module use."""
-    parameters = {"type": "object", "properties": {"value": {"type": "string", "description": "."}}}
-    function = {"description": ".", "parameters": parameters}
-    return [{"type": "function", "function": {"name": name, **function}} for name in _NAMES]
-
-
-_NAMES = ("probe_first", "probe_second", "probe_third")
 _VALUES = ("value-first", "value-second", "value-third")
 _RESULTS = ("result-first", "result-second", "result-third")
 _TEXT = "text-beside-the-call"
 _AFTER: tuple[Message, ...] = ({"role": "assistant", "content": "."}, {"role": "user", "content": "."})
 
 
-def _call(name: str, i: int, argument: str, value: str) -> Message:
-    function = {"name": name, "arguments": Arguments({argument: value})}
-    return {"id": f"probe000{i}", "type": "function", "function": function}
-
-
 def _loop(text: str = "") -> list[Message]:
     """A question, two calls and their results, then another call with this text beside it."""
-    calls = [_call(name, i, "value", value) for i, (name, value) in enumerate(zip(_NAMES, _VALUES, strict=True))]
-    results: list[Message] = [
-        {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": result}
-        for call, result in zip(calls, _RESULTS, strict=True)
-    ]
+    values = zip(PROBE_NAMES, _VALUES, strict=True)
+    calls = [probe_call(name, {"value": value}, i) for i, (name, value) in enumerate(values)]
+    results = [probe_result(call, result) for call, result in zip(calls, _RESULTS, strict=True)]
     return [
         {"role": "user", "content": "."},
         {"role": "assistant", "content": "", "tool_calls": calls[:2]},
@@ -168,7 +136,3 @@ def _shows(show: Show, messages: list[Message], text: str = "", *, leads: bool =
     if not all(mark in shown for mark in (*_VALUES, *_RESULTS, text)):
         return False
     return not leads or shown.index(text) < shown.index(_VALUES[-1])
-
-
-def _joined(first: Shape, second: Shape) -> Shape:
-    return lambda messages: second(first(messages))

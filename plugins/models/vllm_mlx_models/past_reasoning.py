@@ -7,10 +7,10 @@ once the user has spoken again, and keep it within a loop of tool calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
-from .messages import Arguments, Message
+from .messages import Message
+from .probes import PROBE_NAMES, Show, probe_call
 from .template import ChatTemplate
 
 _NAMES = ("reasoning_content", "reasoning", "thinking", "thought")
@@ -22,7 +22,7 @@ _READS_PARTS = re.compile(r"""==\s*['"]thinking['"]""")
 class PastReasoning:
     """Puts reasoning where one template looks for it. Any thread; does not mutate."""
 
-    def __init__(self, template: ChatTemplate, show: Callable[[list[Message]], str]) -> None:
+    def __init__(self, template: ChatTemplate, show: Show) -> None:
         read = set(_READS.findall(template.source))
         self._name = next((name for name in _NAMES if name in read), _NAMES[0])
         self._as_part = self._name != _NAMES[0] and bool(_READS_PARTS.search(template.source))
@@ -44,10 +44,10 @@ class PastReasoning:
         return {**message, "content": content, self._name: reasoning}
 
 
-def _refuses_text_beside_thinking(show: Callable[[list[Message]], str]) -> bool:
+def _refuses_text_beside_thinking(show: Show) -> bool:
     """Return whether a message with a call may have text or thinking, but not both."""
-    call = {"id": "probe0000", "type": "function", "function": {"name": "probe_first", "arguments": Arguments()}}
-    message: Message = {"role": "assistant", "content": ".", "thinking": ".", "tool_calls": [call]}
+    calls = [probe_call(PROBE_NAMES[0], {})]
+    message: Message = {"role": "assistant", "content": ".", "thinking": ".", "tool_calls": calls}
     try:
         show([{"role": "user", "content": "."}, {**message, "content": ""}])
     except Exception:

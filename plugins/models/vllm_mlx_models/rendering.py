@@ -25,10 +25,11 @@ from vllm_mlx_core.api import Chat, InvalidRequest
 from .arrangements import arrangements, is_system
 from .call_forms import call_form
 from .call_ids import renaming
-from .history import call_sample, native_shape, probe_tools, shows_tools, written_shape
+from .history import call_sample, native_shape, shows_tools, written_shape
 from .messages import Message, normalize, plain, tool_dicts
 from .pairing import pair
 from .past_reasoning import PastReasoning
+from .probes import probe_tools
 from .template import ChatTemplate, TemplateRefusal
 from .tool_prompt import HERMES_SAMPLE, with_tool_prompt
 from .tool_variables import TemplateWithTools

@@ -8,11 +8,13 @@ conversations; what is mended does not depend on the rest of a conversation, so 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from itertools import groupby
 
 from .arrangements import is_system
-from .history import Shape, Show, result_text
-from .messages import Arguments, Message
+from .messages import Message
+from .probes import PROBE_NAMES, Show, probe_call, probe_result
+from .shapes import Shape, one_after_another, result_text
 
 _BRIDGE = "Done."
 """What the assistant is made to say between results and the user's next message."""
@@ -42,11 +44,11 @@ class Turns:
 
     def ordered(self, messages: list[Message]) -> list[Message]:
         """Return shaped messages in an order the template takes."""
-        return _apply(self._changes, messages)
+        return one_after_another(*self._changes)(messages)
 
     def _shown(self, show: Show, cases: Sequence[list[Message]]) -> int:
         """Return how many of these conversations the template shows whole."""
-        return sum(_is_shown(show, self.ordered(self.shaped(case)), case) for case in cases)
+        return sum(_is_shown(show, self.ordered(self.shaped(deepcopy(case))), case) for case in cases)
 
 
 def strays_from_user(messages: list[Message]) -> list[Message]:
@@ -109,12 +111,6 @@ def _role_of_text(message: Message) -> str | None:
     return role if role in ("user", "assistant") and "tool_calls" not in message else None
 
 
-def _apply(changes: Sequence[Shape], messages: list[Message]) -> list[Message]:
-    for change in changes:
-        messages = change(messages)
-    return messages
-
-
 def _is_shown(show: Show, messages: list[Message], case: list[Message]) -> bool:
     """Return whether these messages render, and hold what each of the case says."""
     try:
@@ -127,6 +123,9 @@ def _is_shown(show: Show, messages: list[Message], case: list[Message]) -> bool:
     return all(mark in text for mark in (*said, *called))
 
 
+_CALL = probe_call(PROBE_NAMES[0], {"value": "turn-call"})
+
+
 def _user(content: str) -> Message:
     return {"role": "user", "content": content}
 
@@ -136,13 +135,11 @@ def _assistant(content: str) -> Message:
 
 
 def _calling() -> Message:
-    function = {"name": "probe_first", "arguments": Arguments(value="turn-call")}
-    call = {"id": "probe0000", "type": "function", "function": function}
-    return {"role": "assistant", "content": "", "tool_calls": [call]}
+    return {"role": "assistant", "content": "", "tool_calls": [_CALL]}
 
 
 def _result() -> Message:
-    return {"role": "tool", "tool_call_id": "probe0000", "name": "probe_first", "content": "turn-result"}
+    return probe_result(_CALL, "turn-result")
 
 
 _ORDER: tuple[Shape, ...] = (without_empty, joined, bridged, user_first)
