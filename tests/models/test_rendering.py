@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -173,11 +174,38 @@ def test_what_the_client_sent_is_not_changed(render):
         ("null", ""),
         ('{"city": "Par', ' _raw="{\\"city\\": \\"Par"'),
         ("[1]", ' _raw="[1]"'),
+        ("[" * 5000, f' _raw="{"[" * 5000}"'),
+        (f"{'[' * 5000}1{']' * 5000}", f' _raw="{"[" * 5000}1{"]" * 5000}"'),
     ],
+    ids=lambda value: repr(value)[:40],
 )
 def test_arguments_reach_the_template_as_an_object(render, arguments, rendered):
     text = render(CALLS, user(), assistant(None, tool_calls=[call(arguments)]))
     assert text == f"user:Hiassistant:<get_weather{rendered}>"
+
+
+def nested(levels):
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("chat", "param"),
+    [
+        (
+            Chat(messages=[user()], tools=[Tool("f"), Tool("g", parameters={"a": nested(200)})]),
+            "tools[1].function.parameters",
+        ),
+        (Chat(messages=[user(), {**user(), "extra": nested(200)}]), "messages[1].extra"),
+        (Chat(messages=[user()], template_kwargs={"deep": nested(200)}), "chat_template_kwargs"),
+    ],
+)
+def test_what_is_nested_too_deeply_for_templates_is_refused_by_name(chat, param):
+    with pytest.raises(InvalidRequest, match="nested more than 128 levels deep") as caught:
+        ChatRenderer(ChatTemplate("{{ messages[0].content }}{{ tools }}{{ deep }}", {})).render(chat)
+    assert caught.value.param == param
 
 
 def test_a_call_without_arguments_is_rendered(render):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vllm_mlx_core.api import Chat, Checkpoint, InvalidRequest, LoadOptions, ModelFamily
+from vllm_mlx_core.engine.detokenizer import Detokenizer
 from vllm_mlx_core.testing import ModelFamilySuite, scripted
 from vllm_mlx_core.testing.scripted_family import ScriptedFamily
 
@@ -166,20 +167,23 @@ def test_what_is_not_text_is_refused(processor, content, where):
         processor.render(user(content))
 
 
-def test_more_different_tokens_than_ids_are_refused(processor):
-    with pytest.raises(InvalidRequest, match="different tokens"):
-        processor.tokenize("".join(map(chr, range(0x4E00, 0x4E00 + 9000))))
-
-
-def test_ids_of_pieces_not_used_for_long_are_given_to_new_ones(processor):
-    tokenizer = processor.tokenizer
+def test_an_id_keeps_its_meaning_and_pieces_beyond_the_vocabulary_are_read_byte_by_byte():
+    tokenizer = ScriptedFamily(CHECKPOINT, LoadOptions()).load_processor().tokenizer
     old = tokenizer.encode("old")
     for start in (0x4E00, 0x6E00):
         text = "".join(map(chr, range(start, start + 8000)))
         assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert tokenizer.token_id("o") is None
-    assert tokenizer.decode(tokenizer.encode("old")) == "old"
-    assert tokenizer.encode("old") != old
+    assert tokenizer.encode("old") == old
+    assert len(tokenizer.encode("\N{WAVING HAND SIGN}")) == 4
+
+
+def test_an_id_that_came_up_before_it_stood_for_anything_is_shown_once_it_does():
+    tokenizer = ScriptedFamily(CHECKPOINT, LoadOptions()).load_processor().tokenizer
+    next_id = tokenizer.encode("a")[0] + 1
+    assert Detokenizer(tokenizer, ()).push(next_id) == ""
+    assert tokenizer.encode("b") == [next_id]
+    detokenizer = Detokenizer(tokenizer, ())
+    assert detokenizer.push(next_id) + detokenizer.finish() == "b"
 
 
 def test_markers_of_special_tokens_are_encoded_as_such(processor):

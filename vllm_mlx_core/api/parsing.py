@@ -29,7 +29,10 @@ class Tokenizer(Protocol):
         ...
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """Return the bytes one token adds to a text, or None if that depends on its neighbours."""
+        """Return the bytes one token adds to a text, or None if that depends on its neighbours.
+
+        Bytes that were returned once never change: they are remembered.
+        """
         ...
 
     def special_token(self, token_id: int) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -12,7 +11,7 @@ from vllm_mlx_core.api import InvalidRequest
 
 
 class Special(IntEnum):
-    """The special tokens; every other id below ``VOCAB_SIZE`` is a piece of text."""
+    """The special tokens. The 256 ids after them are bytes; every other id below ``VOCAB_SIZE`` is a piece of text."""
 
     PAD = 0
     END = 1
@@ -31,6 +30,8 @@ SPECIAL_TEXTS = {
     Special.THINK: "<think>\n",
 }
 VOCAB_SIZE = 8192
+_FIRST_BYTE = len(Special)
+_FIRST_PIECE = _FIRST_BYTE + 256
 
 _SPECIAL_IDS = {text: special for special, text in SPECIAL_TEXTS.items()}
 _MARKERS = re.compile("(" + "|".join(map(re.escape, _SPECIAL_IDS)) + ")")
@@ -39,14 +40,13 @@ _MARKERS = re.compile("(" + "|".join(map(re.escape, _SPECIAL_IDS)) + ")")
 class ScriptedTokenizer:
     """A vocabulary that grows as texts are read. Thread-safe; reading mutates it.
 
-    ``VOCAB_SIZE`` bounds the number of different pieces that are known at one time. When all ids are taken, the piece
-    that was used longest ago gives its id up.
+    What an id stands for never changes. When all ids are taken, further pieces are tokens of one byte each.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ids: OrderedDict[str, int] = OrderedDict()  # least recently used first
-        self._pieces: dict[int, str] = {}
+        self._ids: dict[str, int] = {}
+        self._pieces: list[str] = []
 
     @property
     def vocab_size(self) -> int:
@@ -56,28 +56,28 @@ class ScriptedTokenizer:
     def split(self, text: str, width: int = 1) -> list[int]:
         """Return the ids of ``text`` in pieces of ``width`` characters; nothing in it is special.
 
-        Raises InvalidRequest if there are more different pieces than ids, or if a lone surrogate makes it no text.
+        Raises InvalidRequest if a lone surrogate makes it no text.
         """
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidRequest("The text holds a lone surrogate, so it is not valid Unicode.") from error
-        pieces = [text[start : start + width] for start in range(0, len(text), width)]
-        if len(set(pieces)) > VOCAB_SIZE - len(Special):
-            raise InvalidRequest(f"The text has more than {VOCAB_SIZE - len(Special)} different tokens.")
         with self._lock:
-            return [self._intern(piece) for piece in pieces]
+            return [
+                token_id
+                for start in range(0, len(text), width)
+                for token_id in self._ids_of(text[start : start + width])
+            ]
 
-    def _intern(self, piece: str) -> int:
+    def _ids_of(self, piece: str) -> Sequence[int]:
         token_id = self._ids.get(piece)
-        if token_id is not None:
-            self._ids.move_to_end(piece)
-            return token_id
-        free = len(Special) + len(self._ids)
-        token_id = free if free < VOCAB_SIZE else self._ids.popitem(last=False)[1]
-        self._ids[piece] = token_id
-        self._pieces[token_id] = piece
-        return token_id
+        if token_id is None:
+            token_id = _FIRST_PIECE + len(self._pieces)
+            if token_id == VOCAB_SIZE:
+                return [_FIRST_BYTE + byte for byte in piece.encode()]
+            self._ids[piece] = token_id
+            self._pieces.append(piece)
+        return (token_id,)
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return one id a character, and those of special tokens for their markers. No token is ever added."""
@@ -89,12 +89,17 @@ class ScriptedTokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of ``token_ids``; an id that stands for nothing yet adds nothing."""
-        with self._lock:
-            return "".join(self._text(token_id) for token_id in token_ids)
+        return b"".join(self.token_bytes(token_id) or b"" for token_id in token_ids).decode(errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """Return the bytes of one token, which never depend on its neighbours."""
-        return self.decode([token_id]).encode()
+        """Return the bytes of one token, which never depend on its neighbours; None while it stands for nothing."""
+        if token_id < _FIRST_BYTE:
+            return SPECIAL_TEXTS[Special(token_id)].encode()
+        if token_id < _FIRST_PIECE:
+            return bytes([token_id - _FIRST_BYTE])
+        with self._lock:
+            place = token_id - _FIRST_PIECE
+            return self._pieces[place].encode() if place < len(self._pieces) else None
 
     def special_token(self, token_id: int) -> str | None:
         """Return the text of a special token, or None."""
@@ -107,6 +112,3 @@ class ScriptedTokenizer:
             return int(special)
         with self._lock:
             return self._ids.get(token)
-
-    def _text(self, token_id: int) -> str:
-        return self.special_token(token_id) or self._pieces.get(token_id, "")

@@ -2,7 +2,8 @@
 
 - ``content`` is a string: text parts are joined by a newline, null and missing become empty. Parts that are not text
   are refused, since a model that reads text only would silently lose them.
-- ``arguments`` of a call is an object. A JSON string is decoded; one that is not valid JSON is kept under ``_raw``.
+- ``arguments`` of a call is an object. A JSON string is decoded; one that is not valid JSON, or nested too deeply, is
+  kept under ``_raw``.
 - ``developer`` is ``system``, unless the template knows the role.
 - Ids are strings; those that are neither text nor a number are left out.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from vllm_mlx_core.api import InvalidRequest, Tool
@@ -31,6 +33,10 @@ _MEDIA_PARTS = {
     "video_url": "video",
     "input_video": "video",
 }
+_SHAPED = frozenset({"content", "tool_calls", "reasoning"})
+"""Keys of a message whose values are not passed on as they are."""
+DEEPEST = 128
+"""Most levels of objects and arrays within each other: templates go through them by recursion."""
 
 
 class Arguments(dict[str, Any]):
@@ -54,27 +60,27 @@ def normalize(messages: Sequence[Mapping[str, Any]], *, keep_developer: bool = F
 
 
 def tool_dicts(tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
-    """Return the tools in the shape templates expect, or None if there are none."""
+    """Return the tools in the shape templates expect, or None if there are none. Raises InvalidRequest."""
     if not tools:
         return None
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description or "",
-                "parameters": without_nulls(plain(tool.parameters)) or {"type": "object", "properties": {}},
-            },
-        }
-        for tool in tools
-    ]
+    return [{"type": "function", "function": _function(tool, f"tools[{i}].function")} for i, tool in enumerate(tools)]
+
+
+def _function(tool: Tool, where: str) -> Message:
+    parameters = without_nulls(plain(tool.parameters, f"{where}.parameters"))
+    return {
+        "name": tool.name,
+        "description": tool.description or "",
+        "parameters": parameters or {"type": "object", "properties": {}},
+    }
 
 
 def _normalize_one(message: Mapping[str, Any], where: str, keep_developer: bool) -> Message:
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise InvalidRequest(f"{where}.role must be a non-empty string.", param=f"{where}.role")
-    shaped = {key: plain(value) for key, value in message.items() if value is not None and key != "reasoning"}
+    passed_on = {key: value for key, value in message.items() if value is not None and key not in _SHAPED}
+    shaped = {key: plain(value, f"{where}.{key}") for key, value in passed_on.items()}
     shaped["role"] = "system" if role == "developer" and not keep_developer else role
     shaped["content"] = _text(message.get("content"), f"{where}.content")
     reasoning = message.get("reasoning_content") or message.get("reasoning")
@@ -88,9 +94,7 @@ def _normalize_one(message: Mapping[str, Any], where: str, keep_developer: bool)
         if isinstance(calls, str) or not isinstance(calls, Sequence):
             raise InvalidRequest(f"{where}.tool_calls must be a list.", param=f"{where}.tool_calls")
         shaped["tool_calls"] = [_call(call, f"{where}.tool_calls[{j}]") for j, call in enumerate(calls)]
-    else:
-        shaped.pop("tool_calls", None)  # templates test for the key, and an empty list is a common client habit
-    return shaped
+    return shaped  # without the key if there are none: templates test for it, and clients send an empty list
 
 
 def _text(content: Any, where: str) -> str:
@@ -143,19 +147,25 @@ def _arguments(function: Mapping[str, Any]) -> Arguments:
             break
         try:
             value = json.loads(value) if value.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             break
     if value is None:
         return Arguments()
     if isinstance(value, Mapping):
-        return Arguments(plain(value))
+        with suppress(InvalidRequest):
+            return Arguments(plain(value, "arguments"))
     return Arguments(_raw=given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
 
 
-def plain(value: Any) -> Any:
-    """Copy JSON-like data into dictionaries and lists, which templates test for."""
+def plain(value: Any, where: str, levels: int = DEEPEST) -> Any:
+    """Copy JSON-like data into dictionaries and lists, which templates test for.
+
+    Raises InvalidRequest naming ``where`` if there are more than so many levels.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence):
+        return value
+    if not levels:
+        raise InvalidRequest(f"{where} is nested more than {DEEPEST} levels deep.", param=where)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(item) for item in value]
-    return value
+        return {str(key): plain(item, where, levels - 1) for key, item in value.items()}
+    return [plain(item, where, levels - 1) for item in value]

@@ -118,7 +118,9 @@ class ChatRenderer:
             "add_generation_prompt": chat.add_generation_prompt and not chat.continue_final_message,
         }
         messages = self._reasoning.placed(self._turns.ordered(messages))
-        return self._template.render(messages, tool_dicts(chat.tools), plain(chat.template_kwargs) | variables)
+        return self._template.render(
+            messages, tool_dicts(chat.tools), plain(chat.template_kwargs, "chat_template_kwargs") | variables
+        )
 
     def _messages(self, chat: Chat) -> list[Message]:
         """Return the messages as the template reads them."""
