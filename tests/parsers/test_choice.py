@@ -10,7 +10,7 @@ from vllm_mlx_parsers.choice import FAMILIES, choose
 
 PUBLISHED = {
     # name: (model type, tool parser, reasoning parser)
-    "Apertus-8B-Instruct": ("apertus", "auto", None),
+    "Apertus-8B-Instruct": ("apertus", "apertus", "apertus"),
     "Apriel-1.6-15b-Thinker-fixed": ("pixtral", "jamba", None),
     "Bielik-11B-v3.0-Instruct": ("llama", "hermes", "qwen3"),
     "ByteDance-Seed-OSS": ("seed_oss", "seed_oss", "seed_oss"),

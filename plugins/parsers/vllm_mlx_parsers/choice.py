@@ -55,6 +55,7 @@ FAMILIES = (
     Family("seed_oss", r"<seed:tool_call>", "seed_oss", "seed_oss"),
     Family("step3", r"<steptml:invoke", "step3p5", "step3 step3_vl step3_text"),
     Family("cohere", r"<\|START_ACTION\|>", "cohere", "cohere cohere2 cohere2_moe cohere2_vision"),
+    Family("apertus", r"<\|tools_prefix\|>", "apertus", "apertus"),
     Family("longcat", r"<longcat_tool_call>", "qwen3", "longcat_flash longcat_flash_ngram"),
     Family("nemotron", r"<TOOLCALL>", "nemotron", "nemotron nemotron-nas"),
     Family("functionary", r">>>\$\{recipient\}|>>>all|start_tag => `<function`"),
@@ -98,6 +99,7 @@ TAGS: Mapping[str, tuple[str, ...]] = {
     "cohere": ("<|START_THINKING|>",),
     "minimax_m3": ("<mm:think>",),
     "kimi_k3": ("<|open|>",),
+    "apertus": ("<|inner_prefix|>",),
     "qwen3": THINK_TAGS,
     "hunyuan": (*THINK_TAGS, "<think{}>"),
     "deepseek_r1": ("<think>",),  # this one takes text for thinking unless told otherwise, so a prompt must open it

@@ -313,7 +313,7 @@ class JSONObjectScanner:
         return self._expect("{", JSONObjectScanner._first, text, pos)
 
     def _first(self, text: str, pos: int) -> int:
-        """Expect a key or the closing brace: after the opening brace or after a comma."""
+        """Expect a key or the closing brace."""
         pos = skip_space(text, pos)
         if pos == len(text):
             return pos
@@ -326,6 +326,15 @@ class JSONObjectScanner:
         self.scanner = JSONScanner()
         self._state = JSONObjectScanner._read_key
         return pos
+
+    def _next(self, text: str, pos: int) -> int:
+        """Expect the same after a comma. A brace is no key: the comma stood behind the object, which is not closed."""
+        pos = skip_space(text, pos)
+        if text.startswith("{", pos):
+            self._state = JSONObjectScanner._after
+            self.broken = True
+            return pos
+        return self._first(text, pos)
 
     def _read_key(self, text: str, pos: int) -> int:
         pos = self.scanner.feed(text, pos)
@@ -368,7 +377,7 @@ class JSONObjectScanner:
         if text[pos] == "}":
             self.done = True
         elif text[pos] == ",":
-            self._state = JSONObjectScanner._first
+            self._state = JSONObjectScanner._next
         else:
             self.broken = True
             return pos

@@ -12,7 +12,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from json.encoder import encode_basestring
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +20,10 @@ from urllib.parse import unquote
 from .json_scan import JSONScanner
 
 _TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+_UNTYPED = frozenset({"object", "array", "string"})
+"""What text without a type may be."""
 _COMBINED = ("anyOf", "oneOf", "allOf")
+_DEEPEST = 64  # schemas within each other
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 _WHOLE = re.compile(r"([+-]?[0-9]{1,400})\.0*")
@@ -41,15 +44,7 @@ class Schema:
     @cached_property
     def types(self) -> frozenset[str]:
         """The JSON types a value may have; empty if the schema does not say."""
-        types: set[str] = set()
-        for node in self._alternatives:
-            said = node.get("type")
-            names = [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
-            known = _TYPES.intersection(name.lower() for name in names)
-            types |= known or self._implied(node)
-            if node.get("nullable") is True:
-                types.add("null")
-        return frozenset(types)
+        return self._types(self._node, {})
 
     @cached_property
     def choices(self) -> Sequence[Any]:
@@ -108,7 +103,7 @@ class Schema:
         if choice is not _NOTHING:
             return json_text(choice)
         word = text.strip()
-        types = self.types or {"object", "array"}
+        types = self.types or _UNTYPED
         if "null" in types and word in ("null", "None"):
             return "null"
         if "boolean" in types and word.lower() in _WORDS:
@@ -146,17 +141,35 @@ class Schema:
                 return choice
         return _NOTHING
 
-    def _implied(self, node: Mapping[str, Any]) -> set[str]:
-        """Return the types that a schema without ``type`` speaks of."""
-        choices = _choices(node)
-        if choices:
-            return set(map(_type_of, choices))
-        if isinstance(node.get("properties"), Mapping):
-            return {"object"}
-        return {"array"} if isinstance(node.get("items"), Mapping) else set()
+    def _types(self, node: Any, found: dict[int, frozenset[str]], depth: int = 0) -> frozenset[str]:
+        """Return the types that one of the schemas in the document allows; empty if it does not say.
+
+        ``found`` has the answers so far; within a schema that refers to itself, an empty one. Mutates it.
+        """
+        if not isinstance(node, Mapping) or depth > _DEEPEST:
+            return frozenset()
+        if id(node) in found:
+            return found[id(node)]
+        found[id(node)] = frozenset()
+        said = node.get("type")
+        names = [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
+        parts: list[frozenset[str]] = [_TYPES.intersection(name.lower() for name in names)]
+        if isinstance(node.get("$ref"), str):
+            parts.append(self._types(self._resolve(node["$ref"]), found, depth + 1))
+        for keyword in _COMBINED:
+            combined = node.get(keyword)
+            each = [self._types(one, found, depth + 1) for one in combined] if isinstance(combined, list) else []
+            parts += each if keyword == "allOf" else [_any_types(each)]
+        types = reduce(_common_types, parts) or _implied(node)
+        found[id(node)] = types | {"null"} if node.get("nullable") is True else types
+        return found[id(node)]
 
     def _any_of(self, nodes: Sequence[Any]) -> Schema:
         found = [node for node in nodes if isinstance(node, Mapping)]
+        if not found:
+            return (
+                Schema({}, self._root) if self._node else self
+            )  # however deep values go, one that says nothing will do
         return Schema(found[0] if len(found) == 1 else {"anyOf": found}, self._root)
 
     @cached_property
@@ -215,6 +228,32 @@ def _choices(node: Mapping[str, Any]) -> list[Any]:
         return [node["const"]]
     values = node.get("enum")
     return values if isinstance(values, list) else []
+
+
+def _implied(node: Mapping[str, Any]) -> frozenset[str]:
+    """Return the types that a schema without ``type`` speaks of."""
+    choices = _choices(node)
+    if choices:
+        return frozenset(map(_type_of, choices))
+    if isinstance(node.get("properties"), Mapping):
+        return frozenset({"object"})
+    return frozenset({"array"} if isinstance(node.get("items"), Mapping) else ())
+
+
+def _any_types(alternatives: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Return the types of a value that one of several schemas allows."""
+    types: frozenset[str] = frozenset().union(*alternatives)
+    return types | _UNTYPED if types and not all(alternatives) else types
+
+
+def _common_types(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    """Return the types that two schemas allow; an empty one says nothing, and if they exclude each other, all count."""
+    if not one or not other:
+        return one or other
+    common = one & other
+    if ("number" in one and "integer" in other) or ("integer" in one and "number" in other):
+        common |= {"integer"}
+    return common or one | other
 
 
 def _type_of(value: Any) -> str:

@@ -59,6 +59,26 @@ def test_a_brace_that_is_missing_before_the_next_call_is_added(run, width, separ
     assert read(run, width, MistralToolParser, text) == made(F, F)
 
 
+@pytest.mark.parametrize("separator", [", ", ",\n    ", "\n", "; "])
+def test_a_brace_that_is_missing_before_the_next_call_of_a_list_is_added(run, width, separator):
+    open_call, open_action = '{"name": "f", "arguments": {"a": 1}', '{"tool_name": "f", "parameters": {"a": 1}'
+    for parser, text in (
+        (NemotronToolParser, f"<TOOLCALL>[{open_call}{separator}{CALL}]</TOOLCALL>"),
+        (MistralToolParser, f"[TOOL_CALLS] [{open_call}{separator}{CALL}]"),
+        (Phi4MiniToolParser, f"functools[{open_call}{separator}{CALL}]"),
+        (CohereToolParser, f"<|START_ACTION|>[{open_action}{separator}{open_action}}}]<|END_ACTION|>"),
+        (HermesToolParser, f"<tool_call>\n{open_call}{separator}{CALL}\n</tool_call>"),
+        (JSONToolParser, f"[{open_call}{separator}{CALL}]"),
+        (Llama3JSONToolParser, f"<|python_tag|>{open_call}{separator}{CALL}"),
+    ):
+        assert read(run, width, parser, text) == made(F, F), text
+
+
+def test_a_brace_that_is_missing_inside_a_code_fence_is_added_before_its_end(run, width):
+    text = '<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1\n```<｜tool▁call▁end｜>'
+    assert read(run, width, DeepSeekV3ToolParser, text) == made(F)
+
+
 def test_brackets_are_not_added_where_a_value_is_not_complete_or_the_stream_ends(run, width):
     for text in (
         '<tool_call>{"name": "f", "arguments": {"a": </tool_call>',

@@ -50,6 +50,12 @@ class TestMiniMaxM2Conforms(ToolParserSuite):
             block('<invoke name="edit"><parameter name="line">4</parameter><parameter name="text">a</invoke>'),
             calls=[("edit", {"line": 4, "text": "a"})],
         ),
+        ToolSample(
+            block(
+                '<invoke name="edit"><parameter name="text">a <parameter name="x"> b<parameter name="line">4</invoke>'
+            ),
+            calls=[("edit", {"text": 'a <parameter name="x"> b', "line": 4})],
+        ),
         ToolSample(block(invoke("f", a='{"b": [1]}', c="2")), calls=[("f", {"a": {"b": [1]}, "c": "2"})]),
         ToolSample(block("<invoke name='f' >\n</invoke>"), calls=[("f", {})]),
         ToolSample(EDIT.removesuffix("\n</minimax:tool_call>"), calls=[EDIT_CALL]),

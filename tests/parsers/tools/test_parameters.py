@@ -7,7 +7,7 @@ import pytest
 from vllm_mlx_core.api import Chunk, ParserContext, Tool
 from vllm_mlx_core.testing.events import fold
 from vllm_mlx_parsers.tools.deepseek_v32 import DeepSeekV32ToolParser
-from vllm_mlx_parsers.tools.glm import GLMToolParser
+from vllm_mlx_parsers.tools.glm45 import GLMToolParser
 from vllm_mlx_parsers.tools.kimi_k3 import KimiK3ToolParser
 from vllm_mlx_parsers.tools.minimax_m2 import MiniMaxM2ToolParser
 from vllm_mlx_parsers.tools.minimax_m3 import MiniMaxM3ToolParser

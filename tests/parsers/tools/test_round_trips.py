@@ -17,7 +17,7 @@ from vllm_mlx_parsers.tools.auto import AutoToolParser
 from vllm_mlx_parsers.tools.deepseek_v32 import DeepSeekV32ToolParser
 from vllm_mlx_parsers.tools.functiongemma import FunctionGemmaToolParser
 from vllm_mlx_parsers.tools.gemma4 import Gemma4ToolParser
-from vllm_mlx_parsers.tools.glm import GLMToolParser
+from vllm_mlx_parsers.tools.glm45 import GLMToolParser
 from vllm_mlx_parsers.tools.kimi_k3 import KimiK3ToolParser
 from vllm_mlx_parsers.tools.minimax_m2 import MiniMaxM2ToolParser
 from vllm_mlx_parsers.tools.poolside_v1 import PoolsideV1ToolParser

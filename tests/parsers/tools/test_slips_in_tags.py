@@ -8,7 +8,7 @@ from vllm_mlx_core.api import ParserContext, Tool
 from vllm_mlx_core.testing.events import fold
 from vllm_mlx_parsers.tools.auto import AutoToolParser
 from vllm_mlx_parsers.tools.deepseek_v32 import DeepSeekV32ToolParser
-from vllm_mlx_parsers.tools.glm import GLMToolParser
+from vllm_mlx_parsers.tools.glm45 import GLMToolParser
 from vllm_mlx_parsers.tools.minimax_m2 import MiniMaxM2ToolParser
 from vllm_mlx_parsers.tools.pythonic import PythonicToolParser
 from vllm_mlx_parsers.tools.qwen3_coder import Qwen3CoderToolParser

@@ -12,6 +12,7 @@ from vllm_mlx_parsers.cohere_response import RESPONSE_MARKERS
 from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
 from vllm_mlx_parsers.harmony_messages import CHANNEL, END, START
 
+from .apertus import ApertusToolParser
 from .call_parser import CallParser
 from .cohere import CohereToolParser
 from .deepseek_v3 import DeepSeekV3ToolParser
@@ -19,7 +20,7 @@ from .deepseek_v32 import DeepSeekV32ToolParser
 from .functionary import FunctionaryToolParser
 from .functiongemma import FunctionGemmaToolParser
 from .gemma4 import Gemma4ToolParser
-from .glm import GLMToolParser
+from .glm45 import GLMToolParser
 from .granite import GraniteToolParser
 from .harmony import HarmonyToolParser
 from .hermes import HermesToolParser
@@ -90,6 +91,7 @@ FORMS = (
             CohereToolParser,
             Gemma4ToolParser,
             FunctionGemmaToolParser,
+            ApertusToolParser,
         )
     ),
     Form(HarmonyToolParser, (CHANNEL,), r"\s*(?:analysis|commentary|final)"),
@@ -130,6 +132,7 @@ class AutoToolParser(CallParser):
     frame = (END,)
     restarts = tuple(dict.fromkeys(start for parser in _PARSERS for start in parser.restarts))
     ends = tuple(dict.fromkeys(end for parser in _PARSERS for end in parser.ends))
+    strays = tuple(dict.fromkeys(stray for parser in _PARSERS for stray in (parser.strays or parser.ends)))
     stop_tokens = tuple(dict.fromkeys(token for parser in _PARSERS for token in parser.stop_tokens))
     special_tokens = tuple(
         token

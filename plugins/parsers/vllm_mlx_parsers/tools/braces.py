@@ -33,19 +33,21 @@ class BraceCallParser(CallParser):
     end: ClassVar[str]
     quote: ClassVar[str]
 
+    _start: ClassVar[Markers]
     _quotes: ClassVar[Markers]
     _plain_string: ClassVar[Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls.starts, cls.ends = (cls.start,), (cls.end,)
         cls.special_tokens = (cls.start, cls.end, cls.quote)
+        cls._start = Markers(cls.start)
         cls._quotes = Markers(cls.quote)
         cls._plain_string = re.compile(f'[^{re.escape(cls.quote[0])}"\\\\\x00-\x1f]+').fullmatch
         super().__init_subclass__(**kwargs)
 
     def calls(self, marker: str) -> Reading[None]:
         """Read one call, and the closing marker."""
-        yield from self.spaces()
+        yield from self.openings(self._start)
         yield from self.expect("call:")
         yield from self.spaces()
         name = yield from self.run(_NAME)

@@ -31,6 +31,8 @@ SURROUNDINGS = "kept; white space next to calls joins what it stands between, or
 _TICKS = re.compile("`+")
 _NAME = re.compile(r"[^\s<>{}()\[\]\"'`,;\\]{1,256}")
 """What can be the name of a tool that was not declared: a model's slip is none, and names are logged."""
+_BEHIND_CALL = ("]", "{", ";")
+"""What stands behind a call in a list, and nowhere inside it between two members."""
 _plain_string = PLAIN_STRING.fullmatch
 
 
@@ -69,6 +71,8 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
     ends: ClassVar[tuple[str, ...]] = ()
     """Markers that close a call or a list of calls. A call that is not complete after one of them is malformed, even
     if the stream ends there."""
+    strays: ClassVar[tuple[str, ...]] = ()
+    """Closing markers that are dropped where they stand directly behind a call: one too many. If not set, the ends."""
     restarts: ClassVar[tuple[str, ...]] = ()
     """Those of ``starts`` that begin a call even within one that turned out to be broken: the model began again."""
     bare: bool = False
@@ -86,6 +90,7 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
 
     _starts: ClassVar[Markers]
     _unseen: ClassVar[frozenset[str]]  # stop tokens, if they come up in the text
+    _strays: ClassVar[frozenset[str]]
     _restart: ClassVar[re.Pattern[str] | None]
     _plain_text: ClassVar[Any]
 
@@ -94,7 +99,8 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         if not hasattr(cls, "starts"):
             return  # a base of other parsers
         cls._unseen = frozenset(cls.stop_tokens).difference(cls.starts)
-        cls._starts = Markers(*cls.starts, *cls.frame, *cls._unseen, *("`" * cls.fences))
+        cls._strays = frozenset(cls.strays or cls.ends).difference(cls.starts, cls._unseen)
+        cls._starts = Markers(*cls.starts, *cls.frame, *cls._unseen, *cls._strays, *("`" * cls.fences))
         cls._restart = re.compile("|".join(map(re.escape, cls.restarts))) if cls.restarts else None
         first = re.escape(cls._starts.first)
         cls._plain_text = re.compile(f"[^{first}]*[^{first}>{SPACE}]").fullmatch
@@ -126,6 +132,12 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
         """Return the id of the next call, for formats that write none: ``call_`` and 24 hexadecimal digits."""
         return f"call_{secrets.token_hex(12)}"
 
+    def openings(self, markers: Markers) -> Reading[None]:
+        """Read white space, and opening ``markers`` that come once more than they should. Raises Unfinished."""
+        yield from self.spaces()
+        while (yield from self.one_of(markers)):
+            yield from self.spaces()
+
     # -- the grammar ----------------------------------------------------------------------------------------------
 
     def grammar(self) -> Reading[None]:
@@ -155,6 +167,9 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
                 continue
             elif marker and self._code.fence:
                 self.write(marker)
+            elif marker in self._strays:
+                if not self._called:
+                    self.write(marker)
             elif marker in self.frame:
                 if self._framed or self.begins_line:
                     self._framed = True
@@ -330,14 +345,15 @@ class CallParser(GrammarParser[ToolEvent], ToolParser):
             self.arguments(scanner.take())
 
     def _call_ends(self, call: JSONCall, ends: Markers | None) -> Reading[bool]:
-        """Return whether the list with the call ends here, or one of ``ends`` follows."""
-        if call.after_member and self.text.startswith("]", self.pos):
+        """Return whether the call's list ends here, or the next call begins, or one of ``ends`` follows."""
+        if call.after_member and self.text.startswith(_BEHIND_CALL, self.pos):
             return True
         return ends is not None and bool((yield from self.ahead(ends)))
 
     def json_call(self, call: JSONCall, ends: Markers | None) -> Reading[None]:
-        """Read one call written as a JSON object; brackets may be missing as for ``json_arguments``, or before ``]``.
+        """Read one call written as a JSON object; brackets may be missing as for ``json_arguments``.
 
+        The last may also be missing at the end of a list, and where the next call begins.
         Raises Malformed, Unfinished.
         """
         while True:

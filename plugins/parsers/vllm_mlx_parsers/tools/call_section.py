@@ -24,12 +24,16 @@ class SectionToolParser(CallParser):
     call_begin: ClassVar[str]
     call_end: ClassVar[str]
 
+    _sections: ClassVar[Markers]
+    _begins: ClassVar[Markers]
     _next: ClassVar[Markers]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls.ends = (cls.call_end, *cls.section_ends)
         cls.starts = (*cls.section_begins, cls.call_begin, *cls.ends)
         cls.restarts = (*cls.section_begins, cls.call_begin)
+        cls._sections = Markers(*cls.section_begins)
+        cls._begins = Markers(cls.call_begin)
         cls._next = Markers(cls.call_begin, *cls.section_ends)
         super().__init_subclass__(**kwargs)
 
@@ -42,18 +46,22 @@ class SectionToolParser(CallParser):
         """Read one call, without its markers, and return the white space after it. Raises Malformed, Unfinished."""
 
     def calls(self, marker: str) -> Reading[None]:
-        """Read the calls of a section. The ends of one that was interrupted by text are dropped, others are text."""
+        """Read the calls of a section.
+
+        Ends directly behind calls are dropped, and those of a section that text interrupted; others are text.
+        """
         if marker in self.ends:
-            if not self._unclosed:
+            if not self._unclosed and not self._called:
                 raise Malformed
             self._unclosed = marker == self.call_end
             return
         self._unclosed = False
         if marker in self.section_begins:
-            yield from self.spaces()
+            yield from self.openings(self._sections)
             if (yield from self.one_of(self._next)) in self.section_ends:
                 return
         while True:
+            yield from self.openings(self._begins)
             space = yield from self.call()
             yield from self.take(self.call_end)
             self.record()  # what closes a complete call says nothing about what comes next

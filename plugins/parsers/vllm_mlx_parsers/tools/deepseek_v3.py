@@ -12,6 +12,7 @@ from .named_call import named_call
 
 _SEPARATOR = "<｜tool▁sep｜>"
 _WORD = re.compile(r"[^\s<{`]+")
+_TICKS = re.compile("`+")
 
 
 class DeepSeekV3ToolParser(SectionToolParser):
@@ -41,7 +42,10 @@ class DeepSeekV3ToolParser(SectionToolParser):
         if name in ("function", "") and (yield from self.peek()) not in ("{", "`"):
             name = yield from self._word()
         yield from self.take("json")  # all that was left of a fence
-        return (yield from named_call(self, name, self._ends))
+        space = yield from named_call(self, name, self._ends)
+        if (yield from self.run(_TICKS)):  # of a fence that nothing opened
+            space = yield from self.spaces()
+        return space
 
     def _word(self) -> Reading[str]:
         """Read a word and the white space around it."""

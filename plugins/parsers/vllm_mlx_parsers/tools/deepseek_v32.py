@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from vllm_mlx_parsers.grammar import Reading
+from vllm_mlx_parsers.scan import Markers
 
 from .invokes import InvokeParser
 
@@ -31,13 +32,16 @@ class DeepSeekV32ToolParser(InvokeParser):
     special_tokens = (DSML,)
     prefix = DSML
     after_invoke = (f"</{DSML}function_calls>", f"</{DSML}tool_calls>")
+    strays = (*after_invoke, f"</{DSML}invoke>")
+
+    _blocks = Markers(f"<{DSML}function_calls>", f"<{DSML}tool_calls>")
 
     def calls(self, marker: str) -> Reading[None]:
         """Read the calls of one block, and the tags around it."""
         word = yield from self.run(_BLOCK)
         if word != "invoke":
             yield from self.expect(">")
-            yield from self.spaces()
+            yield from self.openings(self._blocks)
             yield from self.expect(self.invoke)
         yield from self.invokes()
 

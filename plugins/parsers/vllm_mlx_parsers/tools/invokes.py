@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from vllm_mlx_core.api import ParserContext
 from vllm_mlx_parsers.grammar import Malformed, Reading
 from vllm_mlx_parsers.scan import Markers
 
@@ -15,10 +16,14 @@ from .parameters import ParameterParser
 _ATTRIBUTE = re.compile(r"""(?:\s+(\w+))?\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=]+))""")
 _ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*")
 _CLOSE = Markers(">")
+_TAG_TEXT = re.compile(r"[^<>\r\n]*")
 
 
 class InvokeParser(ParameterParser):
-    """Reads calls whose tags may have a ``prefix``. Subclass it; its ``calls`` uses ``invokes``."""
+    """Reads calls whose tags may have a ``prefix``. Subclass it; its ``calls`` uses ``invokes``.
+
+    A missing closing tag of a value is made up for by the next parameter, if the tool declares it.
+    """
 
     prefix: ClassVar[str] = ""
     """What stands before the name in every tag."""
@@ -45,7 +50,12 @@ class InvokeParser(ParameterParser):
         cls._after_invoke = Markers(cls.invoke, *cls.after_invoke)
         cls._after_value = Markers(*cls._body.markers, cls.invoke)
         cls.value_ends = {cls.end_parameter: cls._after_value, cls.end_invoke: cls._after_invoke}
+        cls.other_ends = (cls._parameter,)
         super().__init_subclass__(**kwargs)
+
+    def __init__(self, context: ParserContext) -> None:
+        super().__init__(context)
+        self._next_attributes: Mapping[str, str] = {}  # of the parameter that ended the value before it
 
     def invokes(self, begun: str = "") -> Reading[str]:
         """Read calls from behind the first ``<invoke``; return which of ``after_invoke`` ended them, or "".
@@ -64,6 +74,19 @@ class InvokeParser(ParameterParser):
         """Read the attributes of a tag, which ``begun`` begins, and the bracket that closes it."""
         return parse_attributes(begun + (yield from self.before(_CLOSE))[0])
 
+    def rest_of_value(self, marker: str) -> Reading[str | None]:
+        """Let the next parameter end a value that nothing closed, if the tool declares it and it is still to come."""
+        if marker != self._parameter:
+            return (yield from super().rest_of_value(marker))
+        text = yield from self.run(_TAG_TEXT)
+        if not (yield from self.take(">")):
+            return text
+        if _ATTRIBUTES.fullmatch(text):
+            self._next_attributes = parse_attributes(text)
+            if self.comes_now(self._next_attributes.get("name", "")):
+                return None
+        return text + ">"
+
     def text_type(self, attributes: Mapping[str, str]) -> bool | None:
         """Return what the attributes of a parameter say of its type; see ``parameter``."""
         return None
@@ -74,7 +97,7 @@ class InvokeParser(ParameterParser):
         tag = yield from self.tag(self._body)
         self.start_call(name)
         while tag == self._parameter:
-            found = yield from self.attributes()
+            found = self._next_attributes if self.take_next_key() else (yield from self.attributes())
             tag = yield from self.parameter(_name(found), is_text=self.text_type(found))
             if tag == self.end_parameter:
                 tag = yield from self.tag(self._after_value)

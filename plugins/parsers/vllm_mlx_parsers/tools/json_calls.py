@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from typing import Any, ClassVar
 
-from vllm_mlx_parsers.grammar import Reading, Unfinished
+from vllm_mlx_parsers.grammar import Reading
 from vllm_mlx_parsers.scan import SPACE, Markers
 
 from .call_parser import CallParser
@@ -52,9 +51,10 @@ class JSONCallsParser(CallParser):
         """
         fenced = False
         if not begun:
-            yield from self.spaces()
-            while self._marked is not None and (yield from self.one_of(self._marked)):
+            if self._marked is None:
                 yield from self.spaces()
+            else:
+                yield from self.openings(self._marked)
             if fenced := (yield from self.take(_FENCE)):
                 yield from self.run(_LANGUAGE)
                 yield from self.spaces()
@@ -73,12 +73,6 @@ class JSONCallsParser(CallParser):
             between = yield from self.spaces()
         if self._ends is None or not (yield from self.one_of(self._ends)):
             self.write(between[len(between.rstrip(SPACE)) :])
-            return
-        with suppress(Unfinished):
-            marker = "surplus"
-            while marker:
-                self.write((yield from self.spaces()))
-                marker = yield from self.one_of(self._ends)
 
     def _begin_call(self, begun: str = "") -> Reading[JSONCall]:
         """Return what reads the next call, its brace read: some models write two, because templates show two."""

@@ -23,6 +23,7 @@ class MiniCPM5ToolParser(InvokeParser):
     sample = '<function name="get_weather"><param name="city">Paris</param></function>'
     starts = (_START,)
     names = ("function", "param")
+    strays = ("</function>",)
     bare = True
 
     def calls(self, marker: str) -> Reading[None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from vllm_mlx_parsers.grammar import Reading
+from vllm_mlx_parsers.scan import Markers
 
 from .invokes import InvokeParser
 
 START, END = "<minimax:tool_call>", "</minimax:tool_call>"
+_START = Markers(START)
 
 
 class MiniMaxM2ToolParser(InvokeParser):
@@ -24,10 +26,11 @@ class MiniMaxM2ToolParser(InvokeParser):
     starts = (START,)
     special_tokens = (START, END)
     after_invoke = (END,)
+    strays = (END, "</invoke>")
 
     def calls(self, marker: str) -> Reading[None]:
         """Read the calls of one block."""
-        yield from self.spaces()
+        yield from self.openings(_START)
         if (yield from self.peek()) == "{":
             yield from self.hermes_call(END)
             return

@@ -15,7 +15,7 @@ from .parameters import ParameterParser, Value
 
 MARK = "]<]minimax[>["
 START, END = "<tool_call>", "</tool_call>"
-INVOKE, END_INVOKE = "<invoke", "/invoke"
+INVOKE, END_INVOKE, END_BLOCK = "<invoke", "/invoke", "/tool_call"
 ITEM = "item"
 
 _MARK = Markers(MARK)
@@ -66,21 +66,24 @@ class MiniMaxM3ToolParser(ParameterParser):
             yield from self.expect(MARK)
             tag = yield from self.one_of(_AFTER_CALL)
         while tag == INVOKE:
-            yield from self._invoke()
+            if (yield from self._invoke()) == END_BLOCK:
+                return
             if not (yield from self.next_tag(_MARK)):
                 return
             tag = yield from self.one_of(_AFTER_CALL)
         if tag != END:
             raise Malformed if self.pos < len(self.text) else Unfinished
 
-    def _invoke(self) -> Reading[None]:
+    def _invoke(self) -> Reading[str]:
+        """Read one call; return the name of the tag that ended it."""
         header, _ = yield from self.before(_CLOSE)
         name = parse_attributes(header).get("name", "")
         tag = yield from self._next_name()
         self.start_call(name)
-        while tag != END_INVOKE:
+        while tag not in (END_INVOKE, END_BLOCK):
             tag = yield from self._argument(tag)
         self.end_parameters()
+        return tag
 
     def _next_name(self) -> Reading[str]:
         """Read white space and a tag; return its name, with a slash in front if it closes."""

@@ -40,7 +40,7 @@ class MistralToolParser(JSONCallsParser):
 
     def calls(self, marker: str) -> Reading[None]:
         """Read a list of calls, or a name and its arguments."""
-        yield from self.spaces()
+        yield from self.openings(_NEXT)
         if (yield from self.peek()) in ("[", "{"):
             yield from self.json_calls()
             return

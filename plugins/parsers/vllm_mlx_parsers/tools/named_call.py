@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
 from vllm_mlx_parsers.json_scan import JSONScanner, as_object
@@ -31,7 +32,7 @@ def named_call(parser: CallParser, name: str, ends: Markers, call_id: str = "") 
         raise Unfinished
     if char == "{":
         parser.start_call(name, call_id)
-        yield from parser.json_arguments(JSONScanner(), ends)
+        yield from parser.json_arguments(JSONScanner(), _with_fence(ends) if fenced else ends)
     else:
         arguments = "{}" if fenced and char == "`" else (yield from _other_arguments(parser, char, ends))
         parser.start_call(name, call_id)
@@ -41,6 +42,11 @@ def named_call(parser: CallParser, name: str, ends: Markers, call_id: str = "") 
     if fenced and (yield from parser.take(_FENCE)):
         dropped = yield from parser.run(_SURPLUS)
     return dropped[len(dropped.rstrip(SPACE)) :]
+
+
+@cache
+def _with_fence(ends: Markers) -> Markers:
+    return Markers(*ends.markers, _FENCE)
 
 
 def _other_arguments(parser: CallParser, char: str, ends: Markers) -> Reading[str]:

@@ -19,6 +19,10 @@ from .json_call import JSONCall
 _UNKNOWN = Schema({})
 _SURPLUS = re.compile(r"[ \t\r\n}\]]*")
 _HEAD = re.compile(r"[^<>{}\r\n]*")
+_NAME = re.compile(r"\s*\w[\w.:/-]*\s*")
+"""A name behind an opening tag."""
+_ATTRIBUTE = re.compile(r"""(?:\s*name\s*=)?\s*["']?[^\s"'`=,;()\\]+["']?\s*""")
+"""What stands in an opening tag: a name, perhaps in quotes and as an attribute."""
 _LONGEST_NULL = 64  # characters, white space included, of a text that may stand for null
 
 
@@ -42,6 +46,8 @@ class ParameterParser(CallParser):
     nested: ClassVar[Mapping[str, tuple[str, Markers]]] = {}
     """The beginnings of the tags that open a call; for each, the tag that closes it, and what follows it in a call, but
     not in prose. A value may hold whole calls, as examples do, and the tags in them end nothing."""
+    after_name: ClassVar[Markers | None] = None
+    """What follows the name of a call that stands behind one of these tags; None if none does."""
     newline: ClassVar[bool] = False
     """Whether one newline on either side of a value belongs to the markup."""
     inline: ClassVar[bool] = False
@@ -61,8 +67,14 @@ class ParameterParser(CallParser):
         """The schema of the open call's arguments."""
         self.padded = False
         """Whether a newline at the end of the value that is being read belongs to the markup."""
+        self.own_line = False
+        """Whether that value began on a line of its own."""
+        self.line_begins = False
+        """If it did: whether there is only white space so far on its last line."""
         self.keys: set[str] = set()
         """The parameters that the open call has so far."""
+        self.next_key = ""
+        """The key of the parameter that ended a value, because nothing else did; see ``comes_now``."""
         self._schemas: dict[str, Schema] = {}
 
     # -- what a format's grammar uses -----------------------------------------------------------------------------
@@ -71,7 +83,7 @@ class ParameterParser(CallParser):
         """Begin a call whose name is known; see ``CallParser``. Mutates."""
         super().start_call(name, call_id)
         self.schema = self._schema(name)
-        self.keys = set()
+        self.keys, self.next_key = set(), ""
 
     def end_parameters(self) -> None:
         """Close the arguments and end the call. Mutates."""
@@ -115,20 +127,22 @@ class ParameterParser(CallParser):
         if the stream ends within the value.
         """
         if self.newline:
-            has_newline = yield from self.take("\n")
-            self.padded = has_newline or not self.inline
+            self.own_line = self.line_begins = yield from self.take("\n")
+            self.padded = self.own_line or not self.inline
         value = yield from self.new_value(name, is_text)
         nested: list[str] = []  # what closes the calls that the value holds, as far as they are open
+        around: list[str] = []  # what closes the tags around a call that may come next
         while True:
             marker = yield from self.until_end(self._value_ends, value)
             if not marker:
                 raise Unfinished
             rest: str | None = ""
             if marker in self.nested:
-                closing, body = self.nested[marker]
-                rest, is_call = yield from self._rest_of_opening(body)
-                if is_call:
-                    nested.append(closing)
+                rest, following = yield from self._rest_of_opening(marker)
+                around = [*around, self.nested[marker][0]] if following else []
+                if following not in self.nested:
+                    nested += around
+                    around = []
             elif nested:
                 if marker in nested:
                     nested.remove(marker)
@@ -137,7 +151,13 @@ class ParameterParser(CallParser):
             if rest is None:
                 value.end()
                 return marker
-            value.add(marker + rest)
+            self._add(value, marker + rest)
+
+    def _add(self, value: Value, text: str) -> None:
+        """Hand ``text``, not empty, to ``value``. Mutates."""
+        value.add(text)
+        _, newline, line = text.rpartition("\n")
+        self.line_begins = bool(newline or self.line_begins) and not line.strip()
 
     def rest_of_value(self, marker: str) -> Reading[str | None]:
         """Return None if ``marker``, just read, ends the value; else what was read after it, which belongs to it.
@@ -146,6 +166,21 @@ class ParameterParser(CallParser):
         """
         space = yield from self.spaces()
         return space if (yield from self.comes_next(self.value_ends[marker])) == "" else None
+
+    def comes_now(self, key: str) -> bool:
+        """Return whether a parameter that begins inside a value is the next one, so that its closing tag is missing.
+
+        The tool must declare it, and it must be still to come. Keeps the key, which was read. Mutates.
+        """
+        comes = key in self.schema.member_names and key not in self.keys
+        if comes:
+            self.next_key = key
+        return comes
+
+    def take_next_key(self) -> str:
+        """Return the key that was read already, or "". Mutates."""
+        key, self.next_key = self.next_key, ""
+        return key
 
     # -- how values are read --------------------------------------------------------------------------------------
 
@@ -175,25 +210,33 @@ class ParameterParser(CallParser):
             return value
         return NullableText(self, schema.to_json) if schema.is_nullable_text else HeldValue(self, schema.to_json)
 
-    def _rest_of_opening(self, body: Markers) -> Reading[tuple[str, bool]]:
-        """Read the rest of what may be the tag that opens a call, and white space; return both, and whether it is."""
+    def _rest_of_opening(self, marker: str) -> Reading[tuple[str, str]]:
+        """Read the rest of what may be a tag that opens a call, or the name behind it, and white space.
+
+        Return that, and what then comes next as in a call; "" if it opens none.
+        """
+        _, body = self.nested[marker]
+        following: Markers | None = None
         head = yield from self.run(_HEAD)
-        if (yield from self.take(">")):
+        if marker.endswith(">"):
+            following = body if not head.strip() else self.after_name if _NAME.fullmatch(head) else None
+        elif (yield from self.take(">")):
+            following = body if _ATTRIBUTE.fullmatch(head) else None
             head += ">"
         head += yield from self.spaces()
-        return head, bool((yield from self.comes_next(body)))
+        return head, "" if following is None else (yield from self.comes_next(following)) or ""
 
     def until_end(self, ends: Markers, value: Value) -> Reading[str]:
         """Hand everything before the first of ``ends`` to ``value``; read the end and return it, or "" at the end."""
         while True:
             found = ends.find(self.text, self.pos, ended=self.ended)
             if found.stop > self.pos:
-                value.add(self.text[self.pos : found.stop])
+                self._add(value, self.text[self.pos : found.stop])
             self.pos = found.next
             if found.marker or self.ended:
                 return found.marker
-            if value.streams:
-                self.pass_arguments_on(_plain_text(ends, newline=self.padded), json_escaped)
+            if value.streams and not self.line_begins:
+                self.pass_arguments_on(_plain_text(ends, lines=self.padded), json_escaped)
             yield
 
     def comes_next(self, markers: Markers) -> Reading[str | None]:
@@ -314,7 +357,7 @@ class NullableText(HeldValue):
 
 
 @lru_cache(256)
-def _plain_text(ends: Markers, *, newline: bool) -> Callable[[str], object]:
-    """Return a test for text that begins no end, and with ``newline`` does not end in one."""
+def _plain_text(ends: Markers, *, lines: bool) -> Callable[[str], object]:
+    """Return a test for text that begins no end, and with ``lines`` does not end in white space."""
     first = re.escape(ends.first)
-    return re.compile(f"[^{first}]*[^{first}\n]" if newline else f"[^{first}]+").fullmatch
+    return re.compile(rf"[^{first}]*[^{first}\s]" if lines else f"[^{first}]+").fullmatch

@@ -6,7 +6,7 @@ from vllm_mlx_parsers.grammar import Reading
 
 from .json_calls import JSONCallsParser
 
-_FUNCTOOLS = "functools["
+_FUNCTOOLS = ("functools[", "functools [", "functools\n[")
 
 
 class Phi4MiniToolParser(JSONCallsParser):
@@ -14,10 +14,10 @@ class Phi4MiniToolParser(JSONCallsParser):
 
     families = "Phi-4-mini, Firefunction v2"
     sample = 'functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]'
-    starts = (_FUNCTOOLS, "<|tool_call|>")
+    starts = (*_FUNCTOOLS, "<|tool_call|>")
     ends = ("<|/tool_call|>",)
     special_tokens = ("<|tool_call|>", *ends)
 
     def calls(self, marker: str) -> Reading[None]:
         """Read a list of calls."""
-        yield from self.json_calls("[" if marker == _FUNCTOOLS else "")
+        yield from self.json_calls("[" if marker in _FUNCTOOLS else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vllm_mlx_parsers.grammar import Malformed, Reading
 
-from .glm import START, GLMToolParser
+from .glm45 import START, GLMToolParser
 
 END_TURN = "</assistant>"
 

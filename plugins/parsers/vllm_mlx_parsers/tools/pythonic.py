@@ -50,6 +50,7 @@ class PythonicToolParser(ParameterParser):
             yield from self._list()
         else:
             yield from self._lines()
+            yield from self.take("]")
         space = yield from self.spaces()
         if not (yield from self.one_of(_CLOSING)):
             self.write(space)

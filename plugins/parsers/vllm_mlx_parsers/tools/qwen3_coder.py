@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from vllm_mlx_core.api import ParserContext
 from vllm_mlx_parsers.grammar import Malformed, Reading
 from vllm_mlx_parsers.scan import Markers
 
@@ -14,7 +13,7 @@ from .parameters import ParameterParser
 FUNCTIONS, END_FUNCTION = ("<function=", "<function name="), "</function>"
 PARAMETERS, END_PARAMETER = ("<parameter=", "<parameter name="), "</parameter>"
 
-_ANY_BODY = Markers(*FUNCTIONS, '{"name"', "<arg_key>")  # also of other formats with the same tags
+_ANY_BODY = Markers(*FUNCTIONS, '{"name"')  # also of other formats with the same tags
 _NAME = re.compile(r"[^<>\r\n]*")
 _FUNCTION = Markers(*FUNCTIONS)
 
@@ -26,6 +25,7 @@ class FunctionTagToolParser(ParameterParser):
     end: ClassVar[str]
     newline = True
     other_ends = PARAMETERS
+    after_name = Markers("<arg_key>")
 
     _body: ClassVar[Markers]
     _after_value: ClassVar[Markers]
@@ -51,10 +51,6 @@ class FunctionTagToolParser(ParameterParser):
             }
         super().__init_subclass__(**kwargs)
 
-    def __init__(self, context: ParserContext) -> None:
-        super().__init__(context)
-        self._next_key: str | None = None  # the key in an opening tag that ended the value before it
-
     def calls(self, marker: str) -> Reading[None]:
         """Read functions, one after the other, and what closes their wrapper."""
         self.bare = True
@@ -75,17 +71,18 @@ class FunctionTagToolParser(ParameterParser):
             marker = yield from self.next_tag(self._surplus)
 
     def rest_of_value(self, marker: str) -> Reading[str | None]:
-        """Let the next parameter end a value that nothing closed, if the tool declares it and it is still to come."""
+        """Let the next parameter end a value that nothing closed, if the tool declares it and it is still to come.
+
+        A value on lines of its own goes on in the middle of a line.
+        """
         if marker not in PARAMETERS:
             return (yield from super().rest_of_value(marker))
+        if self.own_line and not self.line_begins:
+            return ""
         text = yield from self.run(_NAME)
         if not (yield from self.take(">")):
             return text
-        key = _plain(text)
-        if key in self.schema.member_names and key not in self.keys:
-            self._next_key = key
-            return None
-        return text + ">"
+        return None if self.comes_now(_plain(text)) else text + ">"
 
     def _function(self) -> Reading[str]:
         """Read one function after its opening ``<function=``; return the tag that ended it."""
@@ -95,8 +92,7 @@ class FunctionTagToolParser(ParameterParser):
         tag = yield from self.tag(self._body)
         self.start_call(name)
         while tag in PARAMETERS:
-            key, self._next_key = self._next_key, None
-            tag = yield from self.parameter((yield from self._name()) if key is None else key)
+            tag = yield from self.parameter(self.take_next_key() or (yield from self._name()))
             if tag == END_PARAMETER:
                 tag = yield from self.tag(self._after_value)
         self.end_parameters()
@@ -119,8 +115,8 @@ class Qwen3CoderToolParser(FunctionTagToolParser):
     - Exactly one newline on either side of a value is markup, the rest of its white space is data.
     - The wrapper may be missing; then only a declared name makes a call. It may hold several functions.
     - A closing tag inside a value is data unless the next tag of the call follows it, and so is a whole call. A missing
-      closing tag is made up for by the next parameter, if the tool declares it, or by the end of the function; that of
-      a function by the next call.
+      closing tag is made up for by the next parameter, if the tool declares it and its tag stands as the first did, or
+      by the end of the function; that of a function by the next call.
     - Names may be in quotes, and tags may be written ``<function name="NAME">``.
     - An opening tag of the wrapper, or closing tags, that come twice do no harm.
     - A call in the Hermes form inside the wrapper is read as well.

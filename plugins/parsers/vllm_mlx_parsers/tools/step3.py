@@ -15,7 +15,7 @@ SEPARATOR = "<｜tool_sep｜>"
 INVOKE = "<steptml:invoke"
 
 _WORDS = re.compile(r"[\w.:\s-]*")
-_HEAD = Markers(BEGIN_CALL, SEPARATOR, INVOKE)
+_HEAD = Markers(BEGIN_CALLS, BEGIN_CALL, SEPARATOR, INVOKE)
 _BETWEEN = Markers(BEGIN_CALL, END_CALLS)
 
 
@@ -37,12 +37,13 @@ class Step3ToolParser(InvokeParser):
     special_tokens = (BEGIN_CALLS, END_CALLS, BEGIN_CALL, END_CALL, SEPARATOR)
     prefix = "steptml:"
     after_invoke = (END_CALL, END_CALLS, BEGIN_CALL)
+    strays = (END_CALL, END_CALLS, f"</{prefix}invoke>")
 
     def calls(self, marker: str) -> Reading[None]:
         """Read one call after the other, and what stands around them."""
         tag = marker
         while True:
-            while tag != INVOKE:
+            while tag != INVOKE:  # what stands before it may come twice
                 yield from self.run(_WORDS)
                 tag = yield from self.tag(_HEAD)
             tag = yield from self.invokes()

@@ -6,7 +6,7 @@ from vllm_mlx_core.api import Chunk, ParserContext, Tool, ToolCallArguments
 from vllm_mlx_core.testing import ToolParserSuite
 from vllm_mlx_core.testing.events import fold
 from vllm_mlx_core.testing.parsers import ToolSample
-from vllm_mlx_parsers.tools.glm import GLMToolParser
+from vllm_mlx_parsers.tools.glm45 import GLMToolParser
 
 TOOL = Tool("search", parameters={"properties": {"q": {"type": "string"}, "n": {"type": "integer"}}})
 
