@@ -193,7 +193,7 @@ def test_logprobs_of_reasoning_and_calls_are_dropped(step):
         (f"a{CALL}a", "aa"),
         (f"{CALL}\ncity{CALL}\ncity", "city\ncity"),
         (f"so {CALL} it", "so it"),
-        (f"{CALL[:-14]}, {{{CALL}name", f"{CALL[:-14]}, {{name"),
+        (f"{CALL[:-14]}, x {CALL}name", f"{CALL[:-14]}, x name"),
         (f"`{CALL}` {CALL}tool_call", f"`{CALL}` tool_call"),
         (f"<think></think>{CALL}call", "call"),
     ],
