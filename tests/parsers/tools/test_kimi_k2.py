@@ -124,3 +124,9 @@ def test_name_and_arguments_come_as_soon_as_they_are_known():
 @pytest.mark.parametrize("template", ["moonshotai-Kimi-K2", "Kimi-K2-Instruct", "Kimi-K2-Thinking"])
 def test_the_templates_write_the_markers_that_are_read(real_templates, template):
     assert all(marker in real_templates[template] for marker in (BEGIN, END, CALL, CALL_END, ARGUMENTS))
+
+
+def test_white_space_that_is_none_to_json_ends_the_reading_of_an_id_as_anything_else_does(run, width):
+    for space in ("\xa0", "\x0b", "\u2028", "\u3000"):
+        text = KimiK2ToolParser.sample.replace("functions.", f"functions.{space}")
+        assert fold(run(KimiK2ToolParser(ParserContext()), text, width)).content == text

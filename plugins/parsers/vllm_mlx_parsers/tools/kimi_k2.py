@@ -7,14 +7,14 @@ from itertools import count
 
 from vllm_mlx_core.api import ParserContext
 from vllm_mlx_parsers.grammar import Malformed, Reading, Unfinished
-from vllm_mlx_parsers.scan import Markers
+from vllm_mlx_parsers.scan import SPACE, Markers
 
 from .call_section import SectionToolParser
 from .named_call import named_call
 
 _ARGUMENTS = "<|tool_call_argument_begin|>"
 _ID = re.compile(r"(?:functions\.)?(?P<name>.+?)(?::(?P<number>[0-9]+))?")
-_PART = re.compile(r"[^\s<]+")
+_PART = re.compile(f"[^{SPACE}<]+")
 
 
 class KimiK2ToolParser(SectionToolParser):
