@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vllm_mlx_core.api import Chat, ParserContext, Tool
+from vllm_mlx_core.api import Chat, Chunk, ParserContext, Tool
 from vllm_mlx_core.host import Host
 from vllm_mlx_core.testing.events import check_events, fold
 from vllm_mlx_models.rendering import ChatRenderer
@@ -35,8 +35,17 @@ TOOLS = (
     Tool("get_time", "Time", {}),
     Tool("mcp.srv-1.read_file", "Read", {"type": "object", "properties": PROPERTIES}),
 )
+EVERYTHING = {
+    "city": "Zürich",
+    "note": 'say "hi" <now>\nthen 你好',
+    "n": 3,
+    "flag": True,
+    "nested": {"list": [17, 18]},
+}
 CALLS: Mapping[str, Sequence[tuple[str, Any]]] = {
     "plain": [("get_weather", {"city": "Oslo"})],
+    "everything": [("get_weather", EVERYTHING)],
+    "everything, and more calls": [("get_weather", EVERYTHING), ("get_time", {}), ("get_weather", {"city": "Oslo"})],
     "no arguments": [("get_time", {})],
     "unicode": [("get_weather", {"city": "Zürich 你好 👩‍👩‍👧 \u2028"})],
     "markup": [("get_weather", {"note": "<b> & </b> {x} [y] </parameter <tool_call"})],
@@ -75,10 +84,19 @@ def after_question(renderer, calls, results, **assistant):
     return renderer.render(Chat(messages=messages, tools=TOOLS)).rpartition(QUESTION)[2]
 
 
-def read(parser, text):
-    events = list(parser(ParserContext(tools=TOOLS)).parse(text))
-    check_events(events)
-    return list(fold(events).calls)
+def read(parser_class, text):
+    """Return the calls in a text; it is read whole and in small pieces."""
+    found = []
+    for width in (1, 7, len(text)):
+        parser = parser_class(ParserContext(tools=TOOLS))
+        events = [
+            event for start in range(0, len(text), width) for event in parser.feed(Chunk(text[start : start + width]))
+        ]
+        events += parser.finish()
+        check_events(events)
+        found.append(list(fold(events).calls))
+    assert found == [found[-1]] * 3
+    return found[-1]
 
 
 def call(name, arguments, **more):

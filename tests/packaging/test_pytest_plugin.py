@@ -48,7 +48,13 @@ CALL = '<tool_call>{"name": "f"}</tool_call>'
 
 class TestHermes(ToolParserSuite):
     parser = HermesToolParser
-    samples = (ToolSample(CALL, calls=[("f", {})]), ToolSample("a" + CALL, "a", [("f", {})]))
+    samples = (ToolSample(CALL, calls=[("f", {})]), ToolSample("a::b" + CALL, "a::b", [("f", {})]))
+
+class TestOfSomethingElse:
+    readings = 7
+
+    def test_same_at_every_cut(self):
+        pass
 """
 
 

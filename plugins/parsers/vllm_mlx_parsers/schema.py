@@ -166,10 +166,8 @@ class Schema:
 
     def _any_of(self, nodes: Sequence[Any]) -> Schema:
         found = [node for node in nodes if isinstance(node, Mapping)]
-        if not found:
-            return (
-                Schema({}, self._root) if self._node else self
-            )  # however deep values go, one that says nothing will do
+        if not found:  # however deep values go, one schema that says nothing will do
+            return Schema({}, self._root) if self._node else self
         return Schema(found[0] if len(found) == 1 else {"anyOf": found}, self._root)
 
     @cached_property
