@@ -28,6 +28,7 @@ from .api import (
     Chat,
     Completion,
     GenerateRequest,
+    Infill,
     LoadOptions,
     ModelInfo,
     Output,
@@ -301,14 +302,14 @@ class LLM:
 
 def _listed(prompts: Prompt | Messages | Sequence[Prompt | Messages]) -> Sequence[Prompt | Messages]:
     """Return several prompts as they are and a single one in a list."""
-    if isinstance(prompts, str | Chat) or (prompts and isinstance(prompts[0], int | Mapping)):
+    if isinstance(prompts, str | Chat | Infill) or (prompts and isinstance(prompts[0], int | Mapping)):
         return [prompts]  # type: ignore[list-item]
     return prompts  # type: ignore[return-value]
 
 
 def as_prompt(prompt: Prompt | Messages) -> Prompt:
     """Return ``prompt`` with a list of messages made a conversation."""
-    if isinstance(prompt, str | Chat):
+    if isinstance(prompt, str | Chat | Infill):
         return prompt
     if prompt and isinstance(prompt[0], Mapping):
         return Chat(messages=prompt)  # type: ignore[arg-type]

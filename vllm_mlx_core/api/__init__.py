@@ -16,6 +16,7 @@ from .errors import (
     PayloadTooLarge,
     PluginError,
     RateLimited,
+    RequestCancelled,
     RequestError,
     RequestTimedOut,
     Unsupported,
@@ -36,10 +37,14 @@ from .events import (
 )
 from .hooks import Kind, Registrar, hookimpl
 from .messages import (
+    IDLE_PRIORITY,
+    ActiveRequest,
     Chat,
     FinishReason,
     GenerateRequest,
+    Infill,
     ModelInfo,
+    ModelStats,
     Output,
     Prompt,
     RenderedPrompt,
@@ -66,6 +71,8 @@ from .settings import EngineSettings, Settings
 from .sse import EventStream, StreamEncoder
 
 __all__ = [
+    "IDLE_PRIORITY",
+    "ActiveRequest",
     "AuthenticationFailed",
     "CachePolicy",
     "CacheSpec",
@@ -84,6 +91,7 @@ __all__ = [
     "FinishReason",
     "GenerateRequest",
     "Generator",
+    "Infill",
     "InvalidRequest",
     "KVState",
     "Kind",
@@ -94,6 +102,7 @@ __all__ = [
     "ModelFamily",
     "ModelInfo",
     "ModelNotFound",
+    "ModelStats",
     "NotFound",
     "Output",
     "OutputStream",
@@ -111,6 +120,7 @@ __all__ = [
     "ReasoningParser",
     "Registrar",
     "RenderedPrompt",
+    "RequestCancelled",
     "RequestError",
     "RequestSummary",
     "RequestTimedOut",

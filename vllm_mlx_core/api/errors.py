@@ -14,6 +14,7 @@
         ├── NotFound           404
         ├── PayloadTooLarge    413
         ├── RateLimited        429
+        ├── RequestCancelled   499
         ├── EngineFailed       500
         ├── Unsupported        501
         ├── Overloaded         503
@@ -120,6 +121,13 @@ class RateLimited(RequestError):
 
     status = 429
     kind = "rate_limit_error"
+
+
+class RequestCancelled(RequestError):
+    """Somebody cancelled the request. The status is one after which clients do not try again by themselves."""
+
+    status = 499
+    kind = "cancelled_error"
 
 
 class EngineFailed(RequestError):

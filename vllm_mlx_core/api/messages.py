@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from .caching import CacheStats
 from .events import Event
 from .parsing import Tool
 
@@ -59,8 +60,18 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     continue_final_message: bool = False
 
 
-Prompt: TypeAlias = Chat | str | Sequence[int]
-"""A conversation, a text that is tokenised as it is, or token ids."""
+class Infill(msgspec.Struct, frozen=True, kw_only=True):
+    """A gap to fill: the text before and after it. Only models that were trained for it can (fill-in-the-middle)."""
+
+    prefix: str
+    suffix: str
+
+
+Prompt: TypeAlias = Chat | Infill | str | Sequence[int]
+"""A conversation, a gap in a text, a text that is tokenised as it is, or token ids."""
+
+IDLE_PRIORITY = 2**31 - 1
+"""The ``priority`` of work that waits while anything else does."""
 
 
 class GenerateRequest(msgspec.Struct, kw_only=True):
@@ -75,10 +86,18 @@ class GenerateRequest(msgspec.Struct, kw_only=True):
     """False: the client forbade calls; if the model makes one all the same, it is left out."""
     parallel_tool_calls: bool = True
     """False: at most one call per completion; generation stops after it."""
+    call_required: bool = False
+    """True: an answer that comes to its end without a complete call is an InvalidRequest, raised by its outputs."""
+    add_special_tokens: bool = True
+    """Whether a text prompt gets the beginning-of-text token, if the tokenizer adds one."""
     priority: int = 0
-    """Lower runs first."""
+    """Lower runs first, up to IDLE_PRIORITY."""
+    cache_salt: str = ""
+    """Prompts share cached beginnings only with those of the same salt."""
     user: str | None = None
     """Whom to account to: the name of the API key, or nothing."""
+    trace_id: str | None = None
+    """The X-Request-Id of the HTTP request, under which it can be cancelled and found in logs."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +128,8 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine step added to one completion.
 
     The last output of a completion has ``finish`` and ``usage`` (of this completion alone; ``prompt_tokens`` is that
-    of the request). ``stop`` is the stop string or token id that ended it, if one did.
+    of the request). ``stop`` is the stop string or token id that ended it, if one did. ``cached_tokens`` is how much of
+    the prompt came from the prefix cache; every output says it.
     """
 
     choice: int
@@ -119,6 +139,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     finish: FinishReason | None = None
     stop: str | int | None = None
     usage: Usage | None = None
+    cached_tokens: int = 0
 
 
 class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +150,11 @@ class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients may know of a served model. ``created`` is a Unix time in seconds."""
+    """What clients may know of a served model. ``created`` is a Unix time in seconds.
+
+    ``capabilities`` is a JSON object: ``chat``, ``completion``, ``tools``, ``reasoning``, ``infill``, ``vision``
+    (true or false) and how it is served (``serving_mode``, ``serving_mode_reason``).
+    """
 
     id: str
     created: int
@@ -144,6 +169,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     """How a request went; times are in seconds since it was queued. ``error`` is the error's class name, or None.
 
+    ``queued_s`` is when the engine took it up, ``first_token_s`` when its first token came: prefill lies between.
     ``invalid_tool_calls`` counts the calls that did not fit what was declared; see ``Settings.validate_tool_calls``.
     """
 
@@ -156,6 +182,8 @@ class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     total_s: float
     error: str | None = None
     invalid_tool_calls: int = 0
+    queued_s: float | None = None
+    trace_id: str | None = None
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,3 +195,47 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     prefilled_tokens: int
     generated_tokens: int
     step_s: float
+
+
+class ActiveRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that has not ended. Times are in seconds; ``max_tokens`` is the limit of each of ``n`` completions.
+
+    ``phase``: it waits for a place, its prompt is read, or it generates (at least one of its completions does).
+    """
+
+    request_id: str
+    trace_id: str | None
+    model: str
+    user: str | None
+    phase: Literal["queued", "prefill", "generation"]
+    n: int
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    max_tokens: int
+    age_s: float
+    first_token_s: float | None
+
+
+class ModelStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model's engine holds and has done. Counters are since it was loaded; sizes are in bytes.
+
+    ``prompt_tokens`` and ``completion_tokens`` are those of requests that have ended. ``cache`` is None if nothing is
+    kept between requests. The memory figures are MLX's, for the whole process that the engine runs in.
+    """
+
+    model: str
+    uptime_s: float
+    steps: int
+    running: int
+    waiting: int
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    cache_policy: str
+    cache: CacheStats | None
+    cache_max_bytes: int | None
+    weights_bytes: int
+    active_memory_bytes: int
+    peak_memory_bytes: int
+    buffer_memory_bytes: int

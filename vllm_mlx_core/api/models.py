@@ -120,7 +120,11 @@ class LoadOptions:
 
 
 class TextProcessor(Protocol):
-    """The text half of a generative family. Any thread; does not mutate."""
+    """The text half of a generative family. Any thread; does not mutate.
+
+    A processor may have ``infill(gap: Infill) -> RenderedPrompt | None``, which writes a gap in the form that the model
+    was taught (fill-in-the-middle), or returns None if it was taught none.
+    """
 
     @property
     def tokenizer(self) -> Tokenizer:

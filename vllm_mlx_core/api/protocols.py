@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .errors import RequestError
-from .messages import GenerateRequest, ModelInfo, Output, RenderedPrompt
+from .messages import ActiveRequest, GenerateRequest, ModelInfo, ModelStats, Output, RenderedPrompt
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -56,13 +56,42 @@ class EngineClient(Protocol):
         """Render the prompt that ``generate`` would use, without generating. Raises as ``generate`` does."""
         ...
 
+    def detokenize(self, model: str, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens included.
+
+        Raises NotFound for the model, InvalidRequest for an id that is not in its vocabulary.
+        """
+        ...
+
+    def active_requests(self) -> Sequence[ActiveRequest]:
+        """Return what runs and waits, the oldest first."""
+        ...
+
+    def cancel(self, request_id: str, *, user: str | None = None) -> bool:
+        """End the requests with this ``request_id`` or ``trace_id`` and return whether there was one.
+
+        Whoever waits for their outputs gets RequestCancelled. Only requests of ``user`` are found, unless it is None.
+        """
+        ...
+
+    async def stats(self) -> Sequence[ModelStats]:
+        """Ask every model's engine what it holds, the default model's first. Answered between two steps."""
+        ...
+
+    async def clear_cache(self) -> Mapping[str, int]:
+        """Drop what every model's prefix cache holds and no request uses; return the bytes freed by model."""
+        ...
+
     def health(self) -> Mapping[str, Any]:
         """Return a JSON object with ``status`` ("ok" or "error") and one entry for each model under ``models``."""
         ...
 
 
 class ProtocolFrontend(ABC):
-    """Speaks one wire protocol. Made once per server, on the event-loop thread, after the models are known."""
+    """Speaks one wire protocol. Made once per server, on the event-loop thread, after the models are known.
+
+    A front-end may observe as a plugin does: a method that is marked ``@hookimpl`` is called as that hook.
+    """
 
     paths: ClassVar[tuple[str, ...]] = ()
     """Path prefixes whose errors (unknown route, wrong method, bad key) are rendered by this front-end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from .messages import SamplingParams
@@ -50,6 +51,8 @@ class Settings:
     served_model_name: str | None = None
     protocols: Sequence[str] = ()
     """Names of the protocol front-ends to serve; none: every installed one."""
+    state_dir: Path | None = None
+    """Folder for what outlives the process, such as stored responses; None: nothing does."""
     log_level: str = "info"
     """debug, info, warning or error."""
     tool_parser: str | None = None

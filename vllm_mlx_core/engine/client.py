@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +16,18 @@ from itertools import count
 from typing import Any
 
 from vllm_mlx_core.api import (
+    ActiveRequest,
     Chat,
     EngineFailed,
     GenerateRequest,
+    Infill,
     InvalidRequest,
     ModelInfo,
+    ModelStats,
     Overloaded,
     ReasoningParser,
     RenderedPrompt,
+    RequestCancelled,
     RequestError,
     RequestSummary,
     RequestTimedOut,
@@ -32,7 +37,7 @@ from vllm_mlx_core.api import (
     ToolParser,
 )
 
-from .messages import BROKEN, STOPPED, Abort, EngineReady, StepResult, Submit
+from .messages import BROKEN, STOPPED, Abort, EngineReady, EngineReport, Inspect, StepResult, Submit
 from .request_parsing import RequestParsing
 from .sampling import output_budget, resolve
 from .stream import FLUSH_S, RequestStream
@@ -67,6 +72,7 @@ class ModelClient:
         *,
         tool_parser: type[ToolParser] | None = None,
         reasoning_parser: type[ReasoningParser] | None = None,
+        cache_policy: str = "off",
         observers: Observers = Observers(),
     ) -> None:
         self.info = info
@@ -80,7 +86,14 @@ class ModelClient:
         self._late: set[RequestStream] = set()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._sequence_ids = count(1)
-        self._num_invalid_calls = 0  # of requests that have ended
+        self._num_invalid_calls = 0  # this and the next three: of requests that have ended
+        self._num_requests = 0
+        self._prompt_tokens = 0
+        self._completion_tokens = 0
+        self._loaded_at = time.monotonic()
+        self._cache_policy = cache_policy
+        self._query_ids = count(1)
+        self._queries: dict[int, asyncio.Future[EngineReport]] = {}
         self._ready = ready
         self._last_step: StepResult | None = None
         self._broken: RequestError | None = None
@@ -106,6 +119,65 @@ class ModelClient:
             "captured": self._ready.captured,
             "invalid_tool_calls": self._num_invalid_calls,
         }
+
+    async def stats(self) -> ModelStats:
+        """Ask the engine what it holds; it answers between two steps. Raises EngineFailed if it has ended."""
+        report = await self._inspect(clear_cache=False)
+        step = self._last_step
+        return ModelStats(
+            model=self.info.id,
+            uptime_s=time.monotonic() - self._loaded_at,
+            steps=report.steps,
+            running=step.running if step else 0,
+            waiting=step.waiting if step else 0,
+            requests=self._num_requests,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._completion_tokens,
+            cache_policy=self._cache_policy,
+            cache=report.cache,
+            cache_max_bytes=report.cache_max_bytes,
+            weights_bytes=self._ready.nbytes,
+            active_memory_bytes=report.active_memory_bytes,
+            peak_memory_bytes=report.peak_memory_bytes,
+            buffer_memory_bytes=report.buffer_memory_bytes,
+        )
+
+    async def clear_cache(self) -> int:
+        """Drop what the prefix cache holds and no request uses; return the bytes freed. Raises EngineFailed."""
+        return (await self._inspect(clear_cache=True)).freed_bytes
+
+    async def _inspect(self, *, clear_cache: bool) -> EngineReport:
+        self._bind_loop()
+        self._check_alive()
+        query_id = next(self._query_ids)
+        answer: asyncio.Future[EngineReport] = asyncio.get_running_loop().create_future()
+        self._queries[query_id] = answer
+        try:
+            self._engine.send(Inspect(query_id, clear_cache))
+            return await answer
+        finally:
+            self._queries.pop(query_id, None)
+
+    def active_requests(self) -> Sequence[ActiveRequest]:
+        """Return what runs and waits, the oldest first."""
+        return [stream.describe() for stream in dict.fromkeys(self._streams.values())]
+
+    def cancel(self, request_id: str, *, user: str | None = None) -> bool:
+        """End the requests with this ``request_id`` or ``trace_id``; see ``api.EngineClient``."""
+        found = [
+            stream
+            for stream in set(self._streams.values())
+            if request_id in (stream.request_id, stream.trace_id) and user in (None, stream.user)
+        ]
+        for stream in found:
+            stream.fail(RequestCancelled("The request was cancelled.", code="cancelled"))
+        return bool(found)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids. Raises InvalidRequest for one that is not in the vocabulary."""
+        if not all(0 <= token_id < self._ready.vocab_size for token_id in token_ids):
+            raise InvalidRequest("tokens holds an id that is not in the vocabulary.", param="tokens")
+        return self._processor.tokenizer.decode(token_ids)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -143,6 +215,8 @@ class ModelClient:
             tool_parser=self._tool_parser,
             reasoning_parser=self._reasoning_parser,
         )
+        if request.call_required and not parsing.may_call:
+            raise InvalidRequest("tool_choice demands a call, which this model cannot make here.", param="tool_choice")
         stops = () if params.ignore_eos else (*self._processor.stop_token_ids, *parsing.stop_token_ids)
         submits = [
             Submit(
@@ -160,6 +234,7 @@ class ModelClient:
                     choice=choice,
                 ),
                 priority=request.priority,
+                salt=request.cache_salt,
             )
             for choice in range(request.n)
         ]
@@ -168,11 +243,11 @@ class ModelClient:
         self._bind_loop()
         self._check_capacity(request)
         stream = RequestStream(
-            request.request_id,
+            request,
             self.info.id,
-            request.user,
             len(prompt.token_ids),
             {s.sequence_id: parsing.pipeline(i) for i, s in enumerate(submits)},
+            max_tokens=max_tokens,
             abort=self._abort,
             on_end=self._on_stream_end,
         )
@@ -188,7 +263,10 @@ class ModelClient:
         """Render and tokenise a request's prompt. Raises InvalidRequest."""
         prompt = request.prompt
         if isinstance(prompt, str):
-            return await self._off_loop(len(prompt), self._processor.tokenize, prompt)
+            tokenize = self._processor.tokenize if request.add_special_tokens else self._tokenize_bare
+            return await self._off_loop(len(prompt), tokenize, prompt)
+        if isinstance(prompt, Infill):
+            return await self._off_loop(len(prompt.prefix) + len(prompt.suffix), self._infill, prompt)
         if isinstance(prompt, Chat):
             if kwargs := self.settings.template_kwargs:
                 prompt = Chat(
@@ -201,6 +279,16 @@ class ModelClient:
             size = sum(_size(message.get("content")) for message in prompt.messages)
             return await self._off_loop(size, self._processor.render, prompt)
         return RenderedPrompt(text="", token_ids=prompt)
+
+    def _tokenize_bare(self, text: str) -> RenderedPrompt:
+        return RenderedPrompt(text=text, token_ids=self._processor.tokenizer.encode(text))
+
+    def _infill(self, gap: Infill) -> RenderedPrompt:
+        infill = getattr(self._processor, "infill", None)
+        rendered: RenderedPrompt | None = infill(gap) if infill is not None else None
+        if rendered is None:
+            raise InvalidRequest("suffix is not supported: this model has no form for filling gaps.", param="suffix")
+        return rendered
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -215,11 +303,14 @@ class ModelClient:
             self._abort(tuple(self._streams))
         self._loop = loop
 
-    def _check_capacity(self, request: GenerateRequest) -> None:
+    def _check_alive(self) -> None:
         if self._broken is not None:
             raise self._broken
         if not self._engine.is_alive:
             raise EngineFailed(BROKEN)
+
+    def _check_capacity(self, request: GenerateRequest) -> None:
+        self._check_alive()
         engine = self.settings.engine
         if len(self._streams) + request.n > engine.max_num_seqs + engine.max_queue:
             raise Overloaded("The server's queue is full. Try again later.", retry_after_s=RETRY_AFTER_S)
@@ -240,8 +331,12 @@ class ModelClient:
 
     def _on_stream_end(self, stream: RequestStream) -> None:
         self._forget(stream.sequence_ids)
-        self._num_invalid_calls += stream.num_invalid_calls
-        self._observers.request_finished(stream.summary())
+        summary = stream.summary()
+        self._num_invalid_calls += summary.invalid_tool_calls
+        self._num_requests += 1
+        self._prompt_tokens += summary.usage.prompt_tokens
+        self._completion_tokens += summary.usage.completion_tokens
+        self._observers.request_finished(summary)
 
     # -- called on the engine thread ------------------------------------------------------------------------------
 
@@ -264,6 +359,13 @@ class ModelClient:
         self._last_step = step
         now = asyncio.get_running_loop().time()
         streams = self._streams
+        for sequence_id in step.admitted:
+            if (waiting := streams.get(sequence_id)) is not None:
+                waiting.admit()
+        for report in step.reports:
+            query = self._queries.get(report.query_id)
+            if query is not None and not query.done():
+                query.set_result(report)
         due = []
         for update in step.updates:
             stream = streams.get(update.sequence_id)
@@ -308,8 +410,12 @@ class ModelClient:
             stream.fail(EngineFailed("The model's output could not be turned into text."))
 
     def _fail_all(self) -> None:
+        error = self._broken or EngineFailed(BROKEN)
         for stream in set(self._streams.values()):
-            stream.fail(self._broken or EngineFailed(BROKEN))
+            stream.fail(error)
+        for query in self._queries.values():
+            if not query.done():
+                query.set_exception(error)
 
 
 def _size(content: object) -> int:

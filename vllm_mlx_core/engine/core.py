@@ -27,10 +27,21 @@ import mlx.core as mx
 
 from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator, Lease
 
-from . import kernels, states
+from . import device, kernels, states
 from .batch import Batch
 from .captured import CapturedGenerator
-from .messages import Abort, Command, EngineFinish, Logprobs, SequenceUpdate, Shutdown, StepResult, Submit
+from .messages import (
+    Abort,
+    Command,
+    EngineFinish,
+    EngineReport,
+    Inspect,
+    Logprobs,
+    SequenceUpdate,
+    Shutdown,
+    StepResult,
+    Submit,
+)
 from .prefill import read_chunk, read_together
 from .sampler import Sampled
 from .scheduler import Chunk, Scheduler
@@ -81,6 +92,8 @@ class EngineCore:
         self._batches: list[Batch] = []
         self._launched: list[_Launched] = []
         self._updates: list[SequenceUpdate] = []
+        self._admitted: list[int] = []
+        self._reports: list[EngineReport] = []
         self._prefilled = 0
         self._steps = 0
         self._said_busy = False
@@ -88,12 +101,15 @@ class EngineCore:
     # -- commands -------------------------------------------------------------------------------------------------
 
     def handle(self, command: Command) -> None:
-        """Take a submission or an abort. Mutates; never waits for the device."""
+        """Take a submission, an abort or a question. Mutates; never waits for the device."""
         match command:
             case Submit():
                 self._scheduler.add(Sequence(command))
             case Abort(sequence_ids):
                 self._drop([s for i in sequence_ids if (s := self._scheduler.get(i))])
+            case Inspect():
+                self._reports.append(self._inspect(command))
+                self._flush(time.perf_counter())
             case Shutdown():
                 raise ValueError("the engine's owner shuts it down")
 
@@ -126,6 +142,7 @@ class EngineCore:
         """Run one step. Mutates; waits for the previous step's tokens. Raises only if the engine itself is broken."""
         started = time.perf_counter()
         for sequence in self._scheduler.admit():
+            self._admitted.append(sequence.id)
             self._start(sequence)
         previous, self._launched = self._launched, []
         self._launch()
@@ -318,6 +335,27 @@ class EngineCore:
             tokens = sequence.tokens[: state.num_tokens]
             self._with_cache(lambda: cache.insert(tokens, state, salt=sequence.submit.salt))
 
+    def _inspect(self, query: Inspect) -> EngineReport:
+        """Answer a question, after clearing the cache if that is asked for."""
+        cache = self._cache
+        freed = 0
+        if cache is not None and query.clear_cache:
+            before = self._with_cache(cache.stats)
+            self._with_cache(cache.clear)
+            after = self._with_cache(cache.stats) if self._cache is not None else None
+            freed = before.nbytes - (after.nbytes if after is not None else 0) if before is not None else 0
+        memory = device.memory()
+        return EngineReport(
+            query_id=query.query_id,
+            steps=self._steps,
+            cache=self._with_cache(cache.stats) if cache is not None and self._cache is not None else None,
+            cache_max_bytes=cache.spec.max_bytes if cache is not None else None,
+            freed_bytes=freed,
+            active_memory_bytes=memory.active,
+            peak_memory_bytes=memory.peak,
+            buffer_memory_bytes=memory.buffers,
+        )
+
     def _with_cache(self, call: Callable[[], T]) -> T | None:
         """Do what prefix reuse needs: copying a state, calling the policy. If it raises, that is the end of reuse."""
         try:
@@ -368,6 +406,8 @@ class EngineCore:
     def _flush(self, started: float) -> None:
         """Say what happened since the last time."""
         updates, self._updates = self._updates, []
+        admitted, self._admitted = self._admitted, []
+        reports, self._reports = self._reports, []
         prefilled, self._prefilled = self._prefilled, 0
         self._said_busy = bool(self._scheduler.num_running or self._scheduler.num_waiting)
         self._emit(
@@ -378,6 +418,8 @@ class EngineCore:
                 prefilled,
                 sum(len(u.tokens) for u in updates),
                 time.perf_counter() - started,
+                admitted,
+                reports,
             )
         )
 

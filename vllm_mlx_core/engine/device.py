@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
+from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,21 @@ def wire_memory() -> None:
     import mlx.core as mx
 
     mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+
+
+class Memory(NamedTuple):
+    """What MLX holds in this process, in bytes: in use, most so far, and freed but kept for the next arrays."""
+
+    active: int
+    peak: int
+    buffers: int
+
+
+def memory() -> Memory:
+    """Return what MLX holds. Any thread."""
+    import mlx.core as mx
+
+    return Memory(mx.get_active_memory(), mx.get_peak_memory(), mx.get_cache_memory())
 
 
 def leave_thread() -> None:

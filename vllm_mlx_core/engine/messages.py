@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from vllm_mlx_core.api import CacheStats
+
 STOPPED = "The server stopped before the request was finished."
 BROKEN = "The engine failed and cannot serve any more."
 
@@ -55,11 +57,18 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     sequence_ids: Sequence[int]
 
 
+class Inspect(msgspec.Struct, frozen=True, tag=True):
+    """Report what the engine holds, after dropping what the prefix cache can if ``clear_cache``."""
+
+    query_id: int
+    clear_cache: bool = False
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """End the engine after the current step; sequences that still run are failed."""
 
 
-Command: TypeAlias = Submit | Abort | Shutdown
+Command: TypeAlias = Submit | Abort | Inspect | Shutdown
 EngineFinish: TypeAlias = Literal["stop", "length", "error"]
 
 
@@ -101,8 +110,27 @@ class SequenceUpdate(msgspec.Struct, frozen=True, array_like=True):
     error: str | None = None
 
 
+class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to ``Inspect``; sizes in bytes. ``cache`` is None if no prefix cache is at work.
+
+    ``freed_bytes`` is what clearing the cache freed. The memory figures are MLX's, for the whole process.
+    """
+
+    query_id: int
+    steps: int
+    cache: CacheStats | None
+    cache_max_bytes: int | None
+    freed_bytes: int
+    active_memory_bytes: int
+    peak_memory_bytes: int
+    buffer_memory_bytes: int
+
+
 class StepResult(msgspec.Struct, frozen=True, array_like=True):
-    """Everything one step did: the engine's only way to speak while it runs. ``step_s`` is in seconds."""
+    """Everything one step did: the engine's only way to speak while it runs. ``step_s`` is in seconds.
+
+    ``admitted`` are the sequences that got a place in this step: until then they waited.
+    """
 
     updates: Sequence[SequenceUpdate]
     running: int
@@ -110,3 +138,5 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True):
     prefilled_tokens: int
     generated_tokens: int
     step_s: float
+    admitted: Sequence[int] = ()
+    reports: Sequence[EngineReport] = ()

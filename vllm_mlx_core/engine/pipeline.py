@@ -105,6 +105,16 @@ class CompletionPipeline:
         """How many calls so far did not fit their tool's schema."""
         return self._checks.num_invalid if self._checks is not None else 0
 
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens it has read."""
+        return self._num_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """How much of the prompt came from the prefix cache, as far as is known."""
+        return self._cached_tokens
+
     def push(
         self,
         tokens: Sequence[int],
@@ -149,7 +159,9 @@ class CompletionPipeline:
             self._token_ids = list(tokens)
             return None
         self._token_ids = []
-        return Output(choice=self._choice, events=(TextDelta(text),), token_ids=tokens)
+        return Output(
+            choice=self._choice, events=(TextDelta(text),), token_ids=tokens, cached_tokens=self._cached_tokens
+        )
 
     def _count(self, token: int) -> None:
         self._num_tokens += 1
@@ -324,6 +336,7 @@ class CompletionPipeline:
             finish=finish,
             stop=self._stop,
             usage=self._usage() if finish is not None else None,
+            cached_tokens=self._cached_tokens,
         )
 
     def _usage(self) -> Usage:

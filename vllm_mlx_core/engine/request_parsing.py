@@ -58,6 +58,11 @@ class RequestParsing:
         self._context = ParserContext(tokenizer, tools, thinking_open=is_open, thinking_off=is_off)
 
     @property
+    def may_call(self) -> bool:
+        """Whether a tool call in the output would be recognised and delivered."""
+        return self._offers_tools and self._tool_parser is not None
+
+    @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """The special tokens that end a completion in the format of the tool parser in use."""
         if self._tool_parser is None:

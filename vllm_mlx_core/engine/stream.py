@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Literal, TypeAlias
 
-from vllm_mlx_core.api import EngineFailed, Output, RequestError, RequestSummary, Usage
+from vllm_mlx_core.api import (
+    ActiveRequest,
+    EngineFailed,
+    GenerateRequest,
+    InvalidRequest,
+    Output,
+    RequestError,
+    RequestSummary,
+    Usage,
+)
 
 from .messages import SequenceUpdate
 from .pipeline import CompletionPipeline
 
+Phase: TypeAlias = Literal["queued", "prefill", "generation"]
 FLUSH_S = 1 / 60
 """Shortest time between two flushes of one stream, in seconds: a screen shows no more."""
 
@@ -24,19 +35,22 @@ class RequestStream:
 
     def __init__(
         self,
-        request_id: str,
+        request: GenerateRequest,
         model: str,
-        user: str | None,
         prompt_tokens: int,
         pipelines: dict[int, CompletionPipeline],
         *,
+        max_tokens: int,
         abort: Callable[[Sequence[int]], None],
         on_end: Callable[[RequestStream], None],
     ) -> None:
-        self.request_id = request_id
+        self.request_id = request.request_id
+        self.trace_id = request.trace_id
+        self.user = request.user
         self.prompt_tokens = prompt_tokens
+        self._call_required = request.call_required
         self._model = model
-        self._user = user
+        self._max_tokens = max_tokens
         self._open = dict(pipelines)
         self._pipelines = tuple(pipelines.values())
         self.sequence_ids = tuple(pipelines)
@@ -51,10 +65,16 @@ class RequestStream:
         self._usages: list[Usage] = []
         self._finish_reasons: list[str] = []
         self._started_at = time.monotonic()
+        self._queued_until: float | None = None
         self._first_token_at: float | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     # -- the engine's side ----------------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Note that a completion got a place in the engine."""
+        if self._queued_until is None:
+            self._queued_until = time.monotonic()
 
     def take(self, update: SequenceUpdate, now: float) -> bool:
         """Hold what one step added, and return whether it should be flushed at once (``now``: the loop's clock).
@@ -85,6 +105,13 @@ class RequestStream:
             self._first_token_at = time.monotonic()
         finish = update.finish
         output = pipeline.push(update.tokens, update.logprobs, finish, update.cached_tokens)
+        if self._call_required and output is not None and output.finish == "stop":
+            self.fail(
+                InvalidRequest(
+                    "The model answered without calling a tool, though tool_choice demands a call.", param="tool_choice"
+                )
+            )
+            return
         if output is not None:
             self._outputs.append(output)
         if pipeline.done:
@@ -144,6 +171,28 @@ class RequestStream:
         """How many tool calls so far did not fit their tool's schema."""
         return sum(pipeline.num_invalid_calls for pipeline in self._pipelines)
 
+    def describe(self) -> ActiveRequest:
+        """Return how far the request is."""
+        first, started = self._first_token_at, self._started_at
+        if first is not None:
+            phase: Phase = "generation"
+        else:
+            phase = "queued" if self._queued_until is None else "prefill"
+        return ActiveRequest(
+            request_id=self.request_id,
+            trace_id=self.trace_id,
+            model=self._model,
+            user=self.user,
+            phase=phase,
+            n=len(self._pipelines),
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=max(pipeline.cached_tokens for pipeline in self._pipelines),
+            generated_tokens=sum(pipeline.num_tokens for pipeline in self._pipelines),
+            max_tokens=self._max_tokens,
+            age_s=time.monotonic() - started,
+            first_token_s=None if first is None else first - started,
+        )
+
     def summary(self) -> RequestSummary:
         """Return how the request went. Call it from ``on_end`` or later."""
         now = time.monotonic()
@@ -151,7 +200,7 @@ class RequestStream:
         return RequestSummary(
             request_id=self.request_id,
             model=self._model,
-            user=self._user,
+            user=self.user,
             usage=Usage(
                 prompt_tokens=self.prompt_tokens,
                 completion_tokens=sum(u.completion_tokens for u in self._usages),
@@ -162,6 +211,8 @@ class RequestStream:
             first_token_s=None if first is None else first - self._started_at,
             total_s=now - self._started_at,
             invalid_tool_calls=self.num_invalid_calls,
+            queued_s=None if self._queued_until is None else self._queued_until - self._started_at,
+            trace_id=self.trace_id,
             error=None if self._error is None else type(self._error).__name__,
         )
 

@@ -155,6 +155,13 @@ class Host:
         """Let plugins add routes and middleware. Raises PluginError."""
         self._dispatch.all("vllm_mlx_mount", app=app, engine=engine)
 
+    def add_observer(self, name: str, observer: object) -> None:
+        """Call an object's ``@hookimpl`` methods from now on, in place of those of an earlier one of this name."""
+        manager = self._plugins.manager
+        if manager.has_plugin(name):
+            manager.unregister(name=name)
+        manager.register(observer, name=name)
+
     def request_received(self, request: GenerateRequest) -> None:
         """Let plugins adjust a request. Mutates it. Raises RequestError if one refuses or fails."""
         self._dispatch.request("vllm_mlx_request_received", request=request)

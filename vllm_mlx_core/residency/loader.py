@@ -11,6 +11,7 @@ from vllm_mlx_core.engine.messages import EngineReady
 from vllm_mlx_core.engine.thread import EXIT_GRACE_S, EngineThread
 from vllm_mlx_core.host import Host
 
+from .capabilities import capabilities
 from .choices import check_names, choose_parsers, make_cache, parser_classes
 
 
@@ -69,7 +70,7 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
         aliases=sorted({checkpoint.name, "default"} - {name, ""}),
         tool_parser=parsers.tool,
         reasoning_parser=parsers.reasoning,
-        capabilities={"serving_mode": ready.mode, "serving_mode_reason": ready.mode_reason},
+        capabilities=capabilities(processor, parsers, ready),
     )
     observers = Observers(host.request_received, host.request_finished, host.step_finished)
     client = ModelClient(
@@ -80,6 +81,7 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
         settings,
         tool_parser=tool_parser,
         reasoning_parser=reasoning_parser,
+        cache_policy=cache,
         observers=observers,
     )
     return LoadedModel(client, checkpoint, ready, parsers, cache)

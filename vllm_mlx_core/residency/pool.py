@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vllm_mlx_core.api import GenerateRequest, ModelInfo, NotFound, RenderedPrompt
+from vllm_mlx_core.api import ActiveRequest, GenerateRequest, ModelInfo, ModelStats, NotFound, RenderedPrompt
 
 from .loader import LoadedModel
 
@@ -37,6 +37,27 @@ class ModelPool:
     async def render(self, request: GenerateRequest) -> RenderedPrompt:
         """Render a request's prompt without generating."""
         return await self._find(request.model).client.render(request)
+
+    def detokenize(self, model: str, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids. Raises NotFound or InvalidRequest."""
+        return self._find(model).client.detokenize(token_ids)
+
+    def active_requests(self) -> Sequence[ActiveRequest]:
+        """Return what runs and waits, the oldest first."""
+        requests = [request for model in self._models for request in model.client.active_requests()]
+        return sorted(requests, key=lambda request: request.age_s, reverse=True)
+
+    def cancel(self, request_id: str, *, user: str | None = None) -> bool:
+        """End the requests with this id; see ``api.EngineClient``."""
+        return sum(model.client.cancel(request_id, user=user) for model in self._models) > 0
+
+    async def stats(self) -> Sequence[ModelStats]:
+        """Ask every model's engine what it holds. Raises EngineFailed."""
+        return [await model.client.stats() for model in self._models]
+
+    async def clear_cache(self) -> Mapping[str, int]:
+        """Clear every model's prefix cache; return the bytes freed by model. Raises EngineFailed."""
+        return {model.info.id: await model.client.clear_cache() for model in self._models}
 
     def health(self) -> Mapping[str, Any]:
         """Return the status of the whole and of each model."""

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from vllm_mlx_core.api import (
+    ActiveRequest,
+    CacheStats,
     Chat,
     Event,
     FinishReason,
     GenerateRequest,
+    Infill,
+    InvalidRequest,
     ModelInfo,
+    ModelStats,
     NotFound,
     Output,
     RenderedPrompt,
+    RequestCancelled,
     RequestError,
     TextDelta,
     Usage,
@@ -53,6 +60,7 @@ class ScriptedStream:
         self._n = n
         self.prompt_tokens = prompt_tokens
         self.steps_taken = 0
+        self.cancelled = False
         self.closed = asyncio.Event()
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Output]]:
@@ -61,6 +69,8 @@ class ScriptedStream:
             await asyncio.sleep(0)
             if self.closed.is_set():
                 return
+            if self.cancelled:
+                raise RequestCancelled("The request was cancelled.")
             self.steps_taken += 1
             if isinstance(step, RequestError):
                 raise step
@@ -127,9 +137,75 @@ class ScriptedEngine:
         prompt = request.prompt
         if isinstance(prompt, Chat):
             prompt = "\n".join(str(message.get("content") or "") for message in prompt.messages)
+        elif isinstance(prompt, Infill):
+            prompt = prompt.prefix + prompt.suffix
         if isinstance(prompt, str):
             return RenderedPrompt(text=prompt, token_ids=[ord(each) for each in prompt])
         return RenderedPrompt(text="", token_ids=prompt)
+
+    def detokenize(self, model: str, token_ids: Sequence[int]) -> str:
+        """Return one character per token id. Raises as the real one does."""
+        self.model(model)
+        if not all(0 <= token_id <= sys.maxunicode for token_id in token_ids):
+            raise InvalidRequest("There is a token id that is not in the vocabulary.", param="tokens")
+        return "".join(map(chr, token_ids))
+
+    def active_requests(self) -> Sequence[ActiveRequest]:
+        """Return the requests whose outputs have not been closed."""
+        return [
+            ActiveRequest(
+                request_id=request.request_id,
+                trace_id=request.trace_id,
+                model=request.model,
+                user=request.user,
+                phase="generation",
+                n=request.n,
+                prompt_tokens=stream.prompt_tokens,
+                cached_tokens=0,
+                generated_tokens=stream.steps_taken,
+                max_tokens=request.sampling.max_tokens or 4096,
+                age_s=0.0,
+                first_token_s=None,
+            )
+            for request, stream in zip(self.requests, self.streams, strict=False)
+            if not stream.closed.is_set()
+        ]
+
+    def cancel(self, request_id: str, *, user: str | None = None) -> bool:
+        """End the scripts of such requests after the step they are at."""
+        found = False
+        for request, stream in zip(self.requests, self.streams, strict=False):
+            named = request_id in (request.request_id, request.trace_id)
+            if named and user in (None, request.user) and not stream.closed.is_set():
+                stream.cancelled = found = True
+        return found
+
+    async def stats(self) -> Sequence[ModelStats]:
+        """Return what an engine that has done nothing would say."""
+        return [
+            ModelStats(
+                model=info.id,
+                uptime_s=1.0,
+                steps=0,
+                running=0,
+                waiting=0,
+                requests=0,
+                prompt_tokens=0,
+                completion_tokens=0,
+                cache_policy="lru",
+                cache=CacheStats(),
+                cache_max_bytes=None,
+                weights_bytes=0,
+                active_memory_bytes=0,
+                peak_memory_bytes=0,
+                buffer_memory_bytes=0,
+            )
+            for info in self._models
+        ]
+
+    async def clear_cache(self) -> Mapping[str, int]:
+        """Free nothing, as nothing is kept."""
+        return {info.id: 0 for info in self._models}
 
     def health(self) -> Mapping[str, Any]:
         """Return ``status``."""

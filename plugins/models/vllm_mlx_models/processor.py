@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_mlx_core.api import Chat, Checkpoint, InvalidRequest, LoadOptions, RenderedPrompt, SamplingParams, Tokenizer
+from vllm_mlx_core.api import (
+    Chat,
+    Checkpoint,
+    Infill,
+    InvalidRequest,
+    LoadOptions,
+    RenderedPrompt,
+    SamplingParams,
+    Tokenizer,
+)
 
 from .context_length import context_length
 from .generation_defaults import end_token_ids, read_generation_config, sampling_defaults
+from .infill import infill_tokens
 from .named_templates import TemplateSources, template_sources
 from .rendering import ChatRenderer
 from .template import ChatTemplate
@@ -70,6 +80,11 @@ class CheckpointProcessor:
     def tokenize(self, text: str) -> RenderedPrompt:
         """Tokenise a raw prompt, with the tokenizer's own beginning-of-text token if it adds one."""
         return RenderedPrompt(text=text, token_ids=self._loaded.tokenizer.encode(text, add_special_tokens=True))
+
+    def infill(self, gap: Infill) -> RenderedPrompt | None:
+        """Write a gap in the form the vocabulary has for it; None if it has none."""
+        token_ids = infill_tokens(self._loaded.tokenizer, gap)
+        return None if token_ids is None else RenderedPrompt(text="", token_ids=token_ids)
 
 
 def _special_ends(loaded: LoadedTokenizer) -> list[int]:
