@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import pytest
 from hypothesis import settings
 
@@ -12,6 +15,10 @@ from .real_data import FIXTURES, real_templates, real_tokenizer, real_tokenizer_
 __all__ = ["anyio_backend", "real_templates", "real_tokenizer", "real_tokenizer_folder"]
 
 device.prepare()  # before anything imports MLX: see the module's docstring
+
+
+_state = tempfile.TemporaryDirectory(prefix="vllm-mlx-state-")
+os.environ["XDG_STATE_HOME"] = _state.name  # servers under test keep nothing in the home of whoever runs the tests
 
 
 @pytest.fixture(scope="session")

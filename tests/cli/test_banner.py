@@ -1,5 +1,6 @@
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +64,13 @@ def test_the_curl_line_names_the_key_without_showing_one():
     assert "Authorization" not in banner()
 
 
+def test_a_unix_socket_is_named_and_the_curl_line_goes_through_it():
+    text = banner(url="http://localhost", socket_path=Path("/run/a b.sock"))
+    assert "  address    http://localhost on the Unix socket /run/a b.sock" in text.splitlines()
+    words = shlex.split(text[text.index("curl ") :].replace("\\\n", " "))
+    assert words[1:4] == ["--unix-socket", "/run/a b.sock", "http://localhost/v1/chat/completions"]
+
+
 def test_there_is_no_curl_line_without_a_chat_route():
     assert "curl" not in banner(chat_path=None)
 
@@ -90,6 +98,11 @@ def test_a_server_that_is_open_to_everyone_warns():
 )
 def test_the_address_is_one_that_a_client_here_can_use(host, url):
     assert client_url(host, 80) == url
+
+
+def test_with_a_certificate_the_address_says_so():
+    assert client_url("::", 443, "https") == "https://[::1]:443"
+    assert client_url("localhost", 443, "https") == "https://localhost:443"
 
 
 @pytest.mark.parametrize(

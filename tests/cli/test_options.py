@@ -1,10 +1,12 @@
 import argparse
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vllm_mlx_core.api import LoadOptions, Settings, UsageError
+from vllm_mlx_core.api import ApiKey, LoadOptions, Settings, UsageError
 from vllm_mlx_core.cli import options, serve
 
 
@@ -37,10 +39,20 @@ def flatten(settings: Settings, load: LoadOptions) -> dict[str, Any]:
 
 
 TEMPLATE = object()
+KEYS = object()
 MAPPING: dict[str, tuple[Any, str, Any]] = {
+    "--state-dir": ("state", "state_dir", Path("state")),
     "--host": ("0.0.0.0", "host", "0.0.0.0"),
     "--port": ("9000", "port", 9000),
-    "--api-key": ("secret", "api_keys", ("secret",)),
+    "--api-key": ("secret", "api_keys", (ApiKey("secret"),)),
+    "--api-key-file": (KEYS, "api_keys", (ApiKey("secret", "alice"),)),
+    "--rate-limit": ("60", "rate_limit", 60),
+    "--uds": ("a.sock", "uds", Path("a.sock")),
+    "--ssl-certfile": ("cert.pem", "ssl_certfile", Path("cert.pem")),
+    "--ssl-keyfile": ("key.pem", "ssl_keyfile", Path("key.pem")),
+    "--allowed-host": ("Models.example", "allowed_hosts", ("models.example",)),
+    "--cors-origin": ("http://localhost:3000", "cors_origins", ("http://localhost:3000",)),
+    "--log-format": ("json", "log_format", "json"),
     "--served-model-name": ("mine", "served_model_name", "mine"),
     "--protocol": ("openai", "protocols", ("openai",)),
     "--timeout": ("1.5", "timeout_s", 1.5),
@@ -88,7 +100,10 @@ def test_an_option_sets_exactly_its_own_setting(option, tmp_path):
     if value is TEMPLATE:
         value = str(tmp_path / "template.jinja")
         (tmp_path / "template.jinja").write_text("{{ messages }}", encoding="utf-8")
-    before = flatten(Settings(), LoadOptions())
+    if value is KEYS:
+        value = str(tmp_path / "keys")
+        (tmp_path / "keys").write_text("alice:secret\n", encoding="utf-8")
+    before = flatten(*parse()[1:])
     after = flatten(*parse(option, *([] if value is None else [value]))[1:])
     assert {name: after[name] for name in after if after[name] != before[name]} == {field: expected}
 
@@ -108,7 +123,16 @@ def test_options_without_an_effect_say_so():
 
 def test_no_options_give_the_defaults_of_the_api():
     _, settings, load = parse()
-    assert flatten(settings, load) == flatten(Settings(), LoadOptions())
+    state_dir = options.default_state_dir()
+    assert flatten(settings, load) == flatten(Settings(state_dir=Path(state_dir)), LoadOptions())
+
+
+def test_state_is_kept_where_programs_of_the_user_keep_theirs(monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/elsewhere")
+    assert parse()[1].state_dir == Path("/elsewhere/vllm-mlx")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert parse()[1].state_dir == Path("/home/somebody/.local/state/vllm-mlx")
 
 
 def test_every_option_has_a_help_text_that_can_be_printed():
@@ -123,13 +147,13 @@ def test_the_model_is_optional():
 
 def test_keys_and_protocols_may_be_repeated():
     settings = parse("--api-key", "a", "--api-key", "b", "--api-key", "a", "--protocol", "x", "--protocol", "y")[1]
-    assert (settings.api_keys, settings.protocols) == (("a", "b"), ("x", "y"))
+    assert (settings.api_keys, settings.protocols) == ((ApiKey("a"), ApiKey("b")), ("x", "y"))
 
 
 def test_the_key_of_the_environment_is_used_unless_one_is_given(monkeypatch):
     monkeypatch.setenv("VLLM_MLX_API_KEY", "from-environment\n")
-    assert parse()[1].api_keys == ("from-environment",)
-    assert parse("--api-key", "given")[1].api_keys == ("given",)
+    assert parse()[1].api_keys == (ApiKey("from-environment"),)
+    assert parse("--api-key", "given")[1].api_keys == (ApiKey("given"),)
 
 
 def test_an_empty_key_in_the_environment_does_not_open_the_server(monkeypatch):
@@ -138,8 +162,27 @@ def test_an_empty_key_in_the_environment_does_not_open_the_server(monkeypatch):
         parse()
 
 
-def test_settings_never_show_a_key():
-    assert "hush" not in repr(parse("--api-key", "hush")[1])
+def test_the_key_of_the_environment_has_no_name_as_clients_send_it_as_it_is(monkeypatch):
+    monkeypatch.setenv("VLLM_MLX_API_KEY", "alice:key")
+    assert parse()[1].api_keys == (ApiKey("alice:key"),)
+
+
+def test_settings_never_show_a_key_nor_hand_one_to_plugins(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("whisper\n", encoding="utf-8")
+    settings = parse("--api-key", "alice:hush", "--api-key-file", str(file))[1]
+    assert settings.api_keys == (ApiKey("hush", "alice"), ApiKey("whisper"))
+    assert not {"hush", "whisper"} & set(re.findall(r"\w+", repr(settings)))
+    assert not {"api_key", "api_key_file"} & set(settings.plugin_options)
+
+
+def test_a_file_of_keys_that_fails_does_not_open_the_server(tmp_path, monkeypatch):
+    monkeypatch.delenv("VLLM_MLX_API_KEY", raising=False)
+    with pytest.raises(UsageError, match="cannot read"):
+        parse("--api-key-file", str(tmp_path / "none"))
+    (tmp_path / "empty").write_text("# nobody\n\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="holds no key"):
+        parse("--api-key-file", str(tmp_path / "empty"))
 
 
 def test_a_reasoning_parser_named_auto_is_chosen_and_the_tool_parser_auto_is_a_parser():
@@ -173,6 +216,15 @@ def test_options_of_plugins_reach_them():
         ["--cache", "lru:x"],
         ["--dtype", "int4"],
         ["--api-key", ""],
+        ["--api-key", "alice:"],
+        ["--api-key", "key-2:x"],
+        ["--rate-limit", "-1"],
+        ["--allowed-host", "http://a.example"],
+        ["--allowed-host", "a.example:80"],
+        ["--cors-origin", "https://a.example/"],
+        ["--cors-origin", "a.example"],
+        ["--cors-origin", "null"],
+        ["--log-format", "xml"],
         ["--log-level", "loud"],
     ],
     ids=" ".join,

@@ -1,5 +1,6 @@
 """``vllm-mlx serve`` as a process, with the scripted model."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -96,3 +97,54 @@ def test_a_name_that_nothing_has_is_one_line_with_a_hint(serve, argv):
     assert argv[1] in errors.splitlines()[-1]
     assert "Did you mean" in errors.splitlines()[-1]
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--ssl-certfile", "cert.pem"],
+        ["--ssl-certfile", "/no/cert.pem", "--ssl-keyfile", "/no/key.pem"],
+        ["--uds", "/no/such/folder/server.sock"],
+        ["--api-key-file", "/no/keys"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_certificate_socket_or_key_file_is_one_line_before_anything_is_loaded(serve, argv):
+    process = serve(*SCRIPTED, "--port", "0", *argv)
+    out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (2, "")
+    assert errors.startswith("vllm-mlx: ")
+    assert errors.count("\n") == 1
+
+
+def test_a_unix_socket_is_in_the_banner_answers_and_is_gone_at_the_end(serve, tmp_path):
+    path = tmp_path / "a.sock"
+    process = serve(*SCRIPTED, "--uds", str(path))
+    address, text = read_banner(process)
+    assert f"on the Unix socket {path}" in text
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=PATIENCE_S) as client:
+        assert client.get(f"{address}/health").status_code == 200
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert not path.exists()
+
+
+def test_logs_in_json_are_one_object_a_line_without_keys_or_prompts(serve, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("alice:hush\n", encoding="utf-8")
+    keys.chmod(0o644)
+    process = serve(*SCRIPTED, "--port", "0", "--log-format", "json", "--api-key-file", str(keys), "--rate-limit", "1")
+    address, _ = read_banner(process)
+    body = {"model": "default", "messages": [{"role": "user", "content": "whisper"}]}
+    with httpx.Client(trust_env=False, timeout=PATIENCE_S, headers={"x-api-key": "hush"}) as client:
+        answers = [client.post(f"{address}/v1/chat/completions", json=body) for _ in range(2)]
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert [answer.status_code for answer in answers] == [200, 429]
+    records = [json.loads(line) for line in errors.splitlines()]
+    requests = [record for record in records if record["logger"] == "vllm_mlx_core.server.access"]
+    assert [(record["status"], record["user"]) for record in requests] == [(200, "alice"), (429, "alice")]
+    assert any("can read the API keys" in record["message"] for record in records)
+    assert "hush" not in errors
+    assert "whisper" not in errors

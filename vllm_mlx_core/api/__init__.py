@@ -67,12 +67,13 @@ from .models import (
 )
 from .parsing import ParserContext, ReasoningParser, StreamParser, Tokenizer, Tool, ToolParser
 from .protocols import EngineClient, OutputStream, ProtocolFrontend
-from .settings import EngineSettings, Settings
+from .settings import ApiKey, EngineSettings, Settings
 from .sse import EventStream, StreamEncoder
 
 __all__ = [
     "IDLE_PRIORITY",
     "ActiveRequest",
+    "ApiKey",
     "AuthenticationFailed",
     "CachePolicy",
     "CacheSpec",

@@ -32,13 +32,33 @@ class EngineSettings:
     """Budget of the prefix cache; None: a fifth of the machine's memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key that lets a client in. It is never shown."""
+
+    key: str = field(repr=False)
+    name: str | None = None
+    """Whom it belongs to, for accounting; None: it is called by its number. Keys of one name are one user's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One server's settings."""
 
     host: str = "127.0.0.1"
     port: int = 8000
-    api_keys: Sequence[str] = field(default=(), repr=False)
+    uds: Path | None = None
+    """Unix socket to listen on instead of ``host`` and ``port``."""
+    ssl_certfile: Path | None = None
+    """PEM certificate to serve HTTPS with; needs ``ssl_keyfile``."""
+    ssl_keyfile: Path | None = None
+    allowed_hosts: Sequence[str] = ()
+    """Names to answer to beside those of loopback; with any, no other name is answered to wherever one listens."""
+    cors_origins: Sequence[str] = ()
+    """Origins of web pages that may read the answers; ``*``: all."""
+    api_keys: Sequence[str | ApiKey] = field(default=(), repr=False)
+    rate_limit: int = 0
+    """Most requests per minute and key, or client address if there are no keys; 0: any number."""
     timeout_s: float = 300.0
     """Longest a request may take, queue and generation together."""
     drain_timeout_s: float = 30.0
@@ -55,6 +75,7 @@ class Settings:
     """Folder for what outlives the process, such as stored responses; None: nothing does."""
     log_level: str = "info"
     """debug, info, warning or error."""
+    log_format: Literal["text", "json"] = "text"
     tool_parser: str | None = None
     """``--tool-call-parser``: a name, "none", or None to choose."""
     reasoning_parser: str | None = None
@@ -70,4 +91,4 @@ class Settings:
     """Chat-template variables for requests that do not say."""
     engine: EngineSettings = field(default_factory=EngineSettings)
     plugin_options: Mapping[str, Any] = field(default_factory=dict)
-    """Every parsed command-line option by name but the API keys, those that plugins added included."""
+    """Every parsed command-line option by name, those of plugins included, but not the API keys and their file."""

@@ -22,6 +22,9 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 KEEP_ALIVE_S = 10.0
 """Longest silence on a stream, in seconds: clients and proxies give up after 15 or more."""
 
+SSE = "text/event-stream; charset=utf-8"
+"""The content type of server-sent events."""
+
 log = logging.getLogger(__name__)
 
 
@@ -49,7 +52,7 @@ class StreamEncoder(Protocol):
         ...
 
     def keep_alive(self) -> bytes:
-        """Return what says that the server is alive and that clients skip."""
+        """Return what says that the server is alive and that clients skip; no bytes if the protocol knows none."""
         ...
 
 
@@ -58,17 +61,26 @@ class EventStream:
 
     Headers go out at once, keep-alives whenever nothing went out for ``keep_alive_s`` seconds, and nothing after the
     terminal event. A client that leaves is noticed within a step. A failure midway becomes the encoder's error event.
+    ``content_type`` is for protocols whose events are framed in another way.
     """
 
-    def __init__(self, outputs: OutputStream, encoder: StreamEncoder, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+    def __init__(
+        self,
+        outputs: OutputStream,
+        encoder: StreamEncoder,
+        *,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        content_type: str = SSE,
+    ) -> None:
         self._outputs = outputs
         self._encoder = encoder
         self._keep_alive_s = keep_alive_s
+        self._headers = [(b"content-type", content_type.encode("latin-1")), *_HEADERS]
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer the request."""
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             await or_disconnect(receive, self._run(send))
         except ClientDisconnected:
             pass
@@ -103,7 +115,7 @@ class EventStream:
 
 
 class _Pulse:
-    """Sends ``beat`` whenever nothing was sent for ``interval_s``. One timer, however many events pass."""
+    """Sends ``beat``, unless it is empty, whenever nothing was sent for ``interval_s``. One timer for all events."""
 
     def __init__(self, send: Send, beat: bytes, interval_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -130,7 +142,8 @@ class _Pulse:
         now = self._clock()
         due = self._last + self._interval_s
         if now + 1e-3 >= due:  # timers may fire a clock tick early
-            if self._writing is None or self._writing.done():  # else the client does not even read the last beat
+            idle = self._writing is None or self._writing.done()  # else the client does not even read the last beat
+            if self._beat and idle:
                 self._writing = self._loop.create_task(self._write())
             self._last = now
             due = now + self._interval_s
@@ -145,7 +158,6 @@ def _body(data: bytes, *, more: bool = True) -> dict[str, Any]:
 
 
 _HEADERS = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # nginx would hold events back
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 from vllm_mlx_core import __version__
 from vllm_mlx_core.api import ModelInfo
@@ -26,6 +28,8 @@ class Banner:
     """How sequences are served together, and what decided it."""
     url: str
     """Where clients reach the server, without a path."""
+    socket_path: Path | None = None
+    """Unix socket that takes the place of the host in ``url``."""
     needs_key: bool
     open_to_network: bool
     chat_path: str | None
@@ -45,7 +49,7 @@ class Banner:
             *([("parsers", self.parsers_reason)] if self.parsers_reason else []),
             ("cache", self.cache),
             ("batching", self.batching),
-            ("address", self.url),
+            ("address", self.url if self.socket_path is None else f"{self.url} on the Unix socket {self.socket_path}"),
         ]
         lines = [f"vllm-mlx {__version__}", *(f"  {name:<11}{text}" for name, text in rows)]
         if self.demonstration:
@@ -66,7 +70,8 @@ class Banner:
             "messages": [{"role": "user", "content": "What is the capital of France?"}],
             "temperature": 0,  # the same answer for everyone, and the likeliest to be right from a small model
         }
-        lines = [f"curl {self.url}{path}", "-H 'Content-Type: application/json'"]
+        through = "" if self.socket_path is None else f"--unix-socket {shlex.quote(str(self.socket_path))} "
+        lines = [f"curl {through}{self.url}{path}", "-H 'Content-Type: application/json'"]
         if self.needs_key:
             lines.append('-H "Authorization: Bearer $VLLM_MLX_API_KEY"')
         return " \\\n    ".join([*lines, f"-d '{json.dumps(question)}'"])
@@ -80,12 +85,12 @@ def format_bytes(count: int) -> str:
     return f"{value:.3g} {UNITS[unit]}"
 
 
-def client_url(host: str, port: int) -> str:
+def client_url(host: str, port: int, scheme: str = "http") -> str:
     """Return the address at which a client on this machine reaches a server that listens on ``host``."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return f"http://{host}:{port}"
+        return f"{scheme}://{host}:{port}"
     if address.is_unspecified:
         address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
-    return f"http://[{address}]:{port}" if address.version == 6 else f"http://{address}:{port}"
+    return f"{scheme}://[{address}]:{port}" if address.version == 6 else f"{scheme}://{address}:{port}"

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vllm_mlx_core.api import EngineSettings, LoadOptions, Progress, SamplingParams, Settings, UsageError, no_progress
+from vllm_mlx_core.api import (
+    ApiKey,
+    EngineSettings,
+    LoadOptions,
+    Progress,
+    SamplingParams,
+    Settings,
+    UsageError,
+    no_progress,
+)
 
-from . import values
+from . import keys, values
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
 
 API_KEY_VARIABLE = "VLLM_MLX_API_KEY"
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 MIB = 1024 * 1024
 
 _settings = Settings()
@@ -170,11 +181,58 @@ def add_network(parser: ArgumentParser) -> None:
         help="port to listen on; 0 takes a free one (default: %(default)s)",
     )
     group.add_argument(
-        "--api-key",
-        metavar="KEY",
-        action="append",
+        "--uds",
+        metavar="PATH",
         type=values.name,
-        help=f"key that clients must send; repeat for several (default: ${API_KEY_VARIABLE}, else no key is needed)",
+        help="Unix socket to listen on instead of a port, for this user's programs only",
+    )
+    group.add_argument(
+        "--ssl-certfile",
+        metavar="FILE",
+        type=values.name,
+        help="certificate (and its chain) in PEM form: serves https instead of http",
+    )
+    group.add_argument("--ssl-keyfile", metavar="FILE", type=values.name, help="key of the certificate, in PEM form")
+    group.add_argument(
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        type=values.host_name,
+        default=[],
+        help="host name that clients may use beside those of loopback, when others are refused; repeat for several "
+        "(default: a server on loopback answers to loopback names only, others to any name)",
+    )
+    group.add_argument(
+        "--cors-origin",
+        metavar="ORIGIN",
+        action="append",
+        type=values.origin,
+        default=[],
+        help="origin of web pages that may use the server, such as http://localhost:3000, or *; repeat for several "
+        "(default: none)",
+    )
+    group.add_argument(
+        "--api-key",
+        metavar="[NAME:]KEY",
+        action="append",
+        type=keys.api_key,
+        default=[],
+        help="key that clients must send, and whose it is, for accounting; repeat for several "
+        f"(default: ${API_KEY_VARIABLE}, else no key is needed)",
+    )
+    group.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        type=values.name,
+        help="file with further keys, one [NAME:]KEY a line, # begins a comment line",
+    )
+    group.add_argument(
+        "--rate-limit",
+        metavar="N",
+        type=values.integer(0),
+        default=_settings.rate_limit,
+        help="most requests per minute for each key, or each client address if no key is needed; more are refused with "
+        "status 429; 0 is no limit (default: %(default)s)",
     )
     group.add_argument(
         "--served-model-name",
@@ -211,7 +269,21 @@ def add_network(parser: ArgumentParser) -> None:
         default=_settings.max_body_bytes // MIB,
         help="largest request body, in MiB (default: %(default)s)",
     )
+    group.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        type=values.name,
+        default=default_state_dir(),
+        help="folder for what outlives the server, such as stored responses (default: $XDG_STATE_HOME/vllm-mlx, "
+        "else ~/.local/state/vllm-mlx)",
+    )
     group.add_argument("--log-level", choices=LOG_LEVELS, default=_settings.log_level, help="default: %(default)s")
+    group.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default=_settings.log_format,
+        help="json writes one object a line (default: %(default)s)",
+    )
 
 
 def add_scheduling(parser: ArgumentParser) -> None:
@@ -344,7 +416,8 @@ def sampling_body(args: Namespace) -> dict[str, Any]:
 def serve_settings(args: Namespace) -> Settings:
     """Return what the other groups declared.
 
-    Reads the environment for an API key. Raises UsageError for values that contradict each other.
+    Reads the environment for an API key, and the file of keys. Raises UsageError for values that contradict each other
+    and for keys that cannot be read.
     """
     limit = args.max_request_tokens
     if limit is not None and (args.max_tokens or 0) > limit:
@@ -354,7 +427,13 @@ def serve_settings(args: Namespace) -> Settings:
     return Settings(
         host=args.host,
         port=args.port,
-        api_keys=_api_keys(args.api_key),
+        uds=_path(args.uds),
+        ssl_certfile=_path(args.ssl_certfile),
+        ssl_keyfile=_path(args.ssl_keyfile),
+        allowed_hosts=tuple(dict.fromkeys(args.allowed_host)),
+        cors_origins=tuple(dict.fromkeys(args.cors_origin)),
+        api_keys=_api_keys(args.api_key, _path(args.api_key_file)),
+        rate_limit=args.rate_limit,
         timeout_s=args.timeout,
         drain_timeout_s=args.drain_timeout,
         max_body_bytes=args.max_body_mb * MIB,
@@ -362,7 +441,9 @@ def serve_settings(args: Namespace) -> Settings:
         max_completions=args.max_completions,
         served_model_name=args.served_model_name,
         protocols=tuple(args.protocol),
+        state_dir=Path(args.state_dir),
         log_level=args.log_level,
+        log_format=args.log_format,
         tool_parser=args.tool_call_parser,
         reasoning_parser=unless_auto(args.reasoning_parser),
         validate_tool_calls=args.validate_tool_calls,
@@ -389,8 +470,14 @@ def serve_settings(args: Namespace) -> Settings:
             cache=args.cache,
             cache_memory_bytes=None if args.cache_memory_mb is None else args.cache_memory_mb * MIB,
         ),
-        plugin_options={name: value for name, value in vars(args).items() if name != "api_key"},
+        plugin_options={name: value for name, value in vars(args).items() if name not in ("api_key", "api_key_file")},
     )
+
+
+def default_state_dir() -> str:
+    """Return where programs of this user keep what outlives them. Makes nothing."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(home, "vllm-mlx")
 
 
 def environment_api_key() -> str | None:
@@ -403,11 +490,15 @@ def environment_api_key() -> str | None:
     return key.strip()
 
 
-def _api_keys(given: list[str] | None) -> tuple[str, ...]:
-    if given:
-        return tuple(dict.fromkeys(given))
-    key = environment_api_key()
-    return () if key is None else (key,)
+def _api_keys(given: list[ApiKey], file: Path | None) -> tuple[ApiKey, ...]:
+    if given or file is not None:
+        return keys.distinct([*given, *(keys.read(file) if file is not None else ())])
+    key = environment_api_key()  # as clients send it, so it has no name
+    return () if key is None else (ApiKey(key),)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(os.path.expanduser(text))
 
 
 def unless_auto(parser: str | None) -> str | None:

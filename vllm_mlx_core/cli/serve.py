@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from . import options
@@ -35,18 +36,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace, host: Host) -> int:
     """Serve until SIGTERM or Ctrl-C.
 
-    What can be wrong is found out in the order of what it costs: options, protocols and port before the model.
+    What can be wrong is found out in the order of what it costs: options, protocols, certificate and address come
+    before the model.
     """
     from . import logs
 
+    logs.configure(args.log_level, args.log_format)
     settings = options.serve_settings(args)
-    logs.configure(settings.log_level)
     host.configure(settings)
     for name in settings.protocols:
         host.protocols.get(name)
 
     from vllm_mlx_core import server
 
+    server.check_certificate(settings)
     with server.bind(settings) as listener:
         loaded = _load(args, host, settings)
         from vllm_mlx_core.residency.pool import ModelPool
@@ -63,9 +66,11 @@ def run(args: Namespace, host: Host) -> int:
 
 def _load(args: Namespace, host: Host, settings: Settings) -> LoadedModel:
     from .failures import explain_load_failures
+    from .logs import LoggedProgress
     from .progress import report_progress
 
-    with report_progress() as progress, explain_load_failures(args.model):
+    reporting = nullcontext(LoggedProgress()) if settings.log_format == "json" else report_progress()
+    with reporting as progress, explain_load_failures(args.model):
         from vllm_mlx_core.engine import kernel_folder
         from vllm_mlx_core.residency.loader import load_model
 
@@ -76,7 +81,7 @@ def _load(args: Namespace, host: Host, settings: Settings) -> LoadedModel:
 def _banner(args: Namespace, settings: Settings, loaded: LoadedModel, app: FastAPI, listener: socket.socket) -> str:
     from vllm_mlx_core.server.host_check import is_loopback
 
-    from .banner import Banner, client_url, format_bytes
+    from .banner import Banner, format_bytes
 
     limit = settings.engine.cache_memory_bytes
     reason = loaded.ready.mode_reason or ("self-test passed" if settings.engine.self_test else "not tested")
@@ -88,12 +93,22 @@ def _banner(args: Namespace, settings: Settings, loaded: LoadedModel, app: FastA
         parsers_reason=loaded.parsers.reason,
         cache=loaded.cache if limit is None else f"{loaded.cache}, at most {format_bytes(limit)}",
         batching=f"{loaded.ready.mode} ({reason})",
-        url=client_url(settings.host, listener.getsockname()[1]),
+        url=_url(settings, listener),
+        socket_path=settings.uds,
         needs_key=bool(settings.api_keys),
-        open_to_network=not is_loopback(settings.host),
+        open_to_network=settings.uds is None and not is_loopback(settings.host),
         chat_path=CHAT_PATH if _accepts_posts(app, CHAT_PATH) else None,
         demonstration=args.model is None,
     ).render()
+
+
+def _url(settings: Settings, listener: socket.socket) -> str:
+    from .banner import client_url
+
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    if settings.uds is not None:
+        return f"{scheme}://localhost"
+    return client_url(settings.host, listener.getsockname()[1], scheme)
 
 
 def _accepts_posts(app: FastAPI, path: str) -> bool:

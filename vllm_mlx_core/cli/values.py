@@ -91,6 +91,20 @@ def url(text: str) -> str:
     return text.rstrip("/")
 
 
+def host_name(text: str) -> str:
+    """Return the name of a host, or an address, IPv6 in brackets, as it stands in a Host header; no port."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", text):
+        raise ArgumentTypeError(f"{text!r} is not a host name such as models.example.org, without a port")
+    return text.lower()
+
+
+def origin(text: str) -> str:
+    """Return the origin of a web page as browsers write it, or ``*``."""
+    if text != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+", text.lower()):
+        raise ArgumentTypeError(f"{text!r} is not * or an origin such as http://localhost:3000, without a path")
+    return text.lower()
+
+
 def _wanted(kind: str, minimum: float, maximum: float | None, *, above: bool = False) -> str:
     if maximum is None:
         return f"{kind} {'above' if above else 'of at least'} {minimum}"

@@ -13,6 +13,7 @@ from vllm_mlx_core.api import (
     GenerateRequest,
     InvalidRequest,
     Output,
+    RequestCancelled,
     RequestError,
     RequestSummary,
     Usage,
@@ -164,7 +165,7 @@ class RequestStream:
 
     async def aclose(self) -> None:
         """Abort whatever still runs, and end an iteration that waits. Safe at any time, more than once."""
-        self.fail(EngineFailed("The request was cancelled."))
+        self.fail(RequestCancelled("The request was cancelled."))
 
     @property
     def num_invalid_calls(self) -> int:

@@ -15,11 +15,12 @@ from vllm_mlx_core.host import Host
 from vllm_mlx_core.host.discovery import Entry
 from vllm_mlx_core.host.loading import attempt
 
-from . import errors
+from . import errors, host_check
 from .auth import Auth
+from .cors import CORS
 from .health import health_router
-from .host_check import HostCheck, is_loopback
 from .limits import BodyLimit
+from .rate_limit import RateLimit
 from .request_id import RequestId
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ def create_app(engine: EngineClient, host: Host, settings: Settings) -> FastAPI:
             if settings.protocols:
                 raise
             log.warning("The protocol %r is not served: %s", entry.name, error)
+            continue
+        host.add_observer(f"protocol {entry.name}", routed[-1][0])
     return _assemble(engine, routed, settings, lambda app: host.mount(app, engine), host.shutdown)
 
 
@@ -99,10 +102,14 @@ def _protect(app: FastAPI, renderer: errors.Renderer, settings: Settings) -> Non
     """Wrap everything that is mounted so far. What is added last stands outermost."""
     errors.install(app, renderer)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    if settings.rate_limit:
+        app.add_middleware(RateLimit, limit=settings.rate_limit)
     app.add_middleware(Auth, keys=settings.api_keys)
-    if is_loopback(settings.host):
-        app.add_middleware(HostCheck)
+    if host_check.wanted(settings):
+        app.add_middleware(host_check.HostCheck, allowed=settings.allowed_hosts)
     app.add_middleware(errors.ErrorBoundary, renderer=renderer)
+    if settings.cors_origins:
+        app.add_middleware(CORS, origins=settings.cors_origins)
     app.add_middleware(RequestId)
 
 

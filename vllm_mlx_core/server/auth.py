@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from vllm_mlx_core.api import AuthenticationFailed
+from vllm_mlx_core.api import ApiKey, AuthenticationFailed
+
+from .health import is_health
 
 POLICY_VIOLATION = 1008
 """The code that closes a websocket."""
@@ -18,40 +20,38 @@ class Auth:
     """Asks for ``Authorization: Bearer KEY`` or ``x-api-key: KEY``; without keys it lets everyone in.
 
     It stands before routing, so a path that no route knows needs a key as well and no spelling of a path gets around
-    it. Sets ``user`` in the request's state to the number of the key (``key-1``), never the key itself.
+    it. Sets ``user`` in the request's state to the name of the key, or its number (``key-1``) if it has none.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str | ApiKey]) -> None:
         self._app = app
-        self._digests = [_digest(key.encode()) for key in keys]
+        named = [key if isinstance(key, ApiKey) else ApiKey(key) for key in keys]
+        self._digests = [_digest(key.key.encode()) for key in named]
+        self._users = [key.name or f"key-{number}" for number, key in enumerate(named, 1)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or raise AuthenticationFailed."""
-        if self._digests and scope["type"] != "lifespan" and not _is_health(scope):
-            number = self._match(_credentials(scope["headers"]))
-            if number is None:
+        if self._digests and scope["type"] != "lifespan" and not is_health(scope):
+            user = self._match(_credentials(scope["headers"]))
+            if user is None:
                 if scope["type"] == "websocket":
                     await send({"type": "websocket.close", "code": POLICY_VIOLATION})
                     return
                 raise AuthenticationFailed(
                     "Wrong or missing API key: send it as Authorization: Bearer KEY.", code="invalid_api_key"
                 )
-            scope.setdefault("state", {})["user"] = f"key-{number}"
+            scope.setdefault("state", {})["user"] = user
         await self._app(scope, receive, send)
 
-    def _match(self, credentials: Iterable[bytes]) -> int | None:
-        """Return the number of the key that was presented, in time that does not depend on which one it is."""
+    def _match(self, credentials: Iterable[bytes]) -> str | None:
+        """Return whose key was presented, in time that does not depend on which one it is."""
         found = None
         for credential in credentials:
             presented = _digest(credential)
-            for number, digest in enumerate(self._digests, 1):
+            for user, digest in zip(self._users, self._digests, strict=True):
                 if hmac.compare_digest(presented, digest):
-                    found = number
+                    found = user
         return found
-
-
-def _is_health(scope: Scope) -> bool:
-    return scope["type"] == "http" and scope["path"] == "/health" and scope["method"] in ("GET", "HEAD")
 
 
 def _credentials(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
 from vllm_mlx_core.api import EngineClient
+
+
+def is_health(scope: Scope) -> bool:
+    """Return whether a request is for the open route: GET or HEAD of exactly ``/health``."""
+    return scope["type"] == "http" and scope["path"] == "/health" and scope["method"] in ("GET", "HEAD")
 
 
 def health_router(engine: EngineClient) -> APIRouter:

@@ -1,9 +1,8 @@
-"""The life of the server process: claim the port, serve, drain, stop."""
+"""The life of the server process: serve, drain, stop."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import sys
 from collections.abc import Callable
@@ -12,45 +11,18 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from vllm_mlx_core.api import Settings, UsageError
+from vllm_mlx_core.api import Settings
 
 from . import shutdown
 from .http1 import HTTP1
+from .listen import BACKLOG
 
-BACKLOG = 2048
 IDLE_CONNECTION_S = 75
 """How long an unused connection is kept: longer than clients' pools keep theirs, so that they are the ones to close."""
 SWITCH_INTERVAL_S = 0.0005
 """How long one thread may keep the interpreter from another: the engine must not wait for a burst of requests."""
 LAST_WORDS_S = 2.0
 """How long aborted requests and the application's own shutdown may take when nobody waits any more."""
-
-
-def bind(settings: Settings) -> socket.socket:
-    """Claim the address before anything slow happens; the caller owns the socket.
-
-    It already listens: a client that comes while a model loads waits instead of being refused, and no second server
-    can claim the port. Raises UsageError, in one line, if the address is taken or is not this machine's.
-    """
-    where = f"{settings.host}:{settings.port}"
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UsageError(f"Cannot listen on {where}: {error.strerror or error}.") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart must not wait for old connections
-        listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise UsageError(f"{where} is in use by another program: choose a port with --port.") from error
-        raise UsageError(f"Cannot listen on {where}: {error.strerror or error}.") from error
-    return listener
 
 
 def serve(
@@ -78,6 +50,8 @@ def make_server(app: ASGIApp, settings: Settings, *, ready: Callable[[], None] =
         server_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=IDLE_CONNECTION_S,
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
     )
     return Server(config, settings.drain_timeout_s, ready)
 
