@@ -314,16 +314,15 @@ def test_without_parallel_calls_there_is_one_at_most(client, model, call):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", ["get_weather", "unknown"])
-def test_a_choice_that_cannot_be_honoured_is_refused_before_the_stream_begins(client, stream, name):
-    for choice in ("required", {"type": "function", "function": {"name": name}}):
-        body = {
-            "model": "hermes+qwen3", "messages": [{"role": "user", "content": HERMES}], "tools": TOOLS,
-            "tool_choice": choice, "stream": stream,
-        }  # fmt: skip
-        answer = client.post("/chat/completions", json=body)
-        assert answer.status_code == 400
-        assert answer.json()["error"]["param"] == "tool_choice"
+@pytest.mark.parametrize("tools", [TOOLS, []])
+def test_a_choice_of_a_tool_that_is_not_there_is_refused_before_the_stream_begins(client, stream, tools):
+    body = {
+        "model": "hermes+qwen3", "messages": [{"role": "user", "content": HERMES}], "tools": tools,
+        "tool_choice": {"type": "function", "function": {"name": "unknown"}}, "stream": stream,
+    }  # fmt: skip
+    answer = client.post("/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"].startswith("tool_choice")
 
 
 @ALL_FORMATS

@@ -78,6 +78,21 @@ def test_a_tool_call(client):
     assert json.loads(call.function.arguments) == ARGUMENTS
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_a_call_that_was_demanded_comes(client, choice, stream):
+    answer = client.chat.completions.create(
+        model="default", messages=user(CALL), tools=[WEATHER], tool_choice=choice, stream=stream
+    )
+    if stream:
+        deltas = [call for chunk in answer for call in chunk.choices[0].delta.tool_calls or ()]
+        name, arguments = deltas[0].function.name, "".join(call.function.arguments or "" for call in deltas)
+    else:
+        (call,) = answer.choices[0].message.tool_calls
+        name, arguments = call.function.name, call.function.arguments
+    assert (name, json.loads(arguments)) == ("get_weather", ARGUMENTS)
+
+
 def test_the_stream_helper_accumulates_a_tool_call(client):
     with client.chat.completions.stream(
         model="default", messages=user(CALL), tools=[WEATHER], stream_options={"include_usage": True}
@@ -123,11 +138,33 @@ def test_completions(client):
     assert [(choice.index, choice.text) for choice in answer.choices] == [(0, "ab"), (1, "cd")]
     chunks = client.completions.create(model="default", prompt="abc", stream=True, echo=True)
     assert "".join(chunk.choices[0].text for chunk in chunks) == "abcabc"
+    answer = client.completions.create(model="default", prompt="abc", n=2, best_of=3, seed=1, echo=True)
+    assert [choice.text for choice in answer.choices] == ["abcabc"] * 2
+
+
+def test_tokens_are_those_that_generation_counts(client):
+    chat = {"model": "default", "messages": user(TEXT), "tools": [WEATHER]}
+    tokens = client.post("/tokenize", body={**chat, "return_token_strs": True}, cast_to=object)
+    answer = client.chat.completions.create(**chat, max_tokens=1)
+    assert tokens["count"] == len(tokens["tokens"]) == len(tokens["token_strs"]) == answer.usage.prompt_tokens
+    back = client.post("/detokenize", body={"model": "default", "tokens": tokens["tokens"]}, cast_to=object)
+    assert TEXT in back["prompt"]
+    echoed = client.completions.create(model="default", prompt=tokens["tokens"], max_tokens=1, echo=True)
+    assert echoed.choices[0].text.startswith(back["prompt"])
+
+
+def test_request_ids_come_back(client):
+    options = {"X-Request-Id": "mine-1"}
+    answer = client.chat.completions.create(model="default", messages=user("x"), extra_headers=options)
+    assert answer._request_id == "mine-1"
 
 
 def test_models(client):
     assert [model.id for model in client.models.list()] == ["scripted"]
-    assert client.models.retrieve("scripted").owned_by == "vllm-mlx"
+    model = client.models.retrieve("scripted")
+    assert (model.owned_by, model.state) == ("vllm-mlx", "loaded")
+    assert model.context_length == model.max_model_len > 0
+    assert model.capabilities["chat"] is True
 
 
 def test_errors_are_the_sdks_own(client):
@@ -140,6 +177,16 @@ def test_errors_are_the_sdks_own(client):
     with pytest.raises(openai.BadRequestError) as forced:
         client.chat.completions.create(model="default", messages=user("x"), tools=[WEATHER], tool_choice="required")
     assert forced.value.param == "tool_choice"
+    with pytest.raises(openai.APIError) as late:
+        list(
+            client.chat.completions.create(
+                model="default", messages=user("x"), tools=[WEATHER], tool_choice="required", stream=True
+            )
+        )
+    assert late.value.param == "tool_choice"
+    with pytest.raises(openai.BadRequestError) as gap:
+        client.completions.create(model="default", prompt="x", suffix="y")
+    assert gap.value.param == "suffix"
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(model="default", messages=user("x" * 200_000))
     assert long.value.code == "context_length_exceeded"

@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from vllm_mlx_core.api import Chat, InvalidRequest, Settings, Tool
-from vllm_mlx_protocols.openai.chat_request import to_generate
+from vllm_mlx_protocols.openai.chat_request import echo, to_generate
+from vllm_mlx_protocols.openai.ignored import IgnoredChatFields
 from vllm_mlx_protocols.openai.schema import ChatCompletionRequest
 
 USER = {"role": "user", "content": "Hi"}
@@ -114,6 +115,7 @@ def test_logit_bias_keys_are_token_ids(key):
         ("stop_token_ids", [-1]), ("logit_bias", {"1": 101}), ("logit_bias", {str(k): 1 for k in range(1025)}),
         ("top_logprobs", 21), ("min_tokens", -1), ("max_tokens", "5"), ("max_tokens", True), ("stream", "yes"),
         ("messages", []), ("messages", "Hi"), ("tools", [{"type": "custom"}]), ("tools", [WEATHER] * 1025),
+        ("metadata", {str(k): "" for k in range(17)}), ("cache_salt", ""), ("cache_salt", "x" * 1025),
     ],
 )  # fmt: skip
 def test_wrong_values_are_found_in_their_field(field, value):
@@ -150,13 +152,97 @@ def test_tool_choice_none_hides_the_tools_and_forbids_calls():
     assert not request.tools_enabled
 
 
+PING = {"type": "function", "function": {"name": "ping"}}
+NAMED = {"type": "function", "function": {"name": "ping"}}
+
+
+def allowed(mode, *tools):
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "offered", "required"),
+    [
+        ("auto", ["get_weather", "ping"], False),
+        (None, ["get_weather", "ping"], False),
+        ("required", ["get_weather", "ping"], True),
+        (NAMED, ["ping"], True),
+        (allowed("auto", NAMED), ["ping"], False),
+        (allowed("required", NAMED), ["ping"], True),
+        (allowed("auto"), [], False),
+    ],
+)
+def test_a_choice_says_what_is_offered_and_whether_a_call_must_come(choice, offered, required):
+    request = generate(tools=[WEATHER, PING], tool_choice=choice)
+    assert [tool.name for tool in request.prompt.tools] == offered
+    assert request.call_required is required
+    assert request.tools_enabled
+
+
 @pytest.mark.parametrize(
     "choice",
-    ["required", "any", {"type": "function", "function": {"name": "get_weather"}}, {"type": "function"}, {}],
-)
-@pytest.mark.parametrize("tools", [[], [WEATHER]])
-def test_a_forced_call_is_refused_before_anything_is_generated(tools, choice):
+    ["any", "", {"type": "function"}, {}, {"type": "function", "function": {"name": "nope"}}, {"type": "custom"},
+     allowed("required"), allowed("sometimes", NAMED), allowed("auto", {"type": "function"}), allowed("auto", 5),
+     allowed("auto", {"type": "function", "function": {"name": "nope"}})],
+)  # fmt: skip
+def test_a_choice_that_means_nothing_is_refused(choice):
+    assert refused(tools=[WEATHER, PING], tool_choice=choice) == "tool_choice"
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED, allowed("required", NAMED), allowed("required")])
+@pytest.mark.parametrize("tools", [None, []])
+def test_a_call_cannot_be_demanded_without_tools(tools, choice):
     assert refused(tools=tools, tool_choice=choice) == "tool_choice"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\tb", "a\n", "\x00", "\x1f", "a\x7f", "a\u2003b", "x" * 257])
+def test_a_tool_name_that_no_format_can_hold_is_refused(name):
+    with pytest.raises(ValidationError) as info:
+        generate(tools=[{"type": "function", "function": {"name": name}}])
+    assert [error["loc"] for error in info.value.errors()] == [("tools", 0, "function", "name")]
+
+
+def test_tool_names_may_be_in_any_script():
+    tools = [{"type": "function", "function": {"name": name}} for name in ("天気", "a.b-c:d/e", "x" * 256)]
+    assert [tool.name for tool in generate(tools=tools).prompt.tools] == ["天気", "a.b-c:d/e", "x" * 256]
+
+
+def test_a_schema_is_bounded():
+    def tool(size):
+        return {"type": "function", "function": {"name": "f", "parameters": {"description": "x" * size}}}
+
+    frame = len('{"description":""}')
+    assert generate(tools=[tool(256 * 1024 - frame)])
+    assert refused(tools=[PING, tool(256 * 1024 - frame + 1)]) == "tools[1].function.parameters"
+
+
+def test_echo_is_the_text_of_the_message_that_is_continued():
+    def echoed(**fields):
+        return echo(ChatCompletionRequest.model_validate({"messages": [USER], **fields}))
+
+    begun = [USER, {"role": "assistant", "content": [{"type": "text", "text": "Once "}, {"type": "text", "text": "u"}]}]
+    assert echoed(messages=begun, echo=True, continue_final_message=True) == "Once u"
+    assert echoed(echo=True, continue_final_message=True) == "Hi"
+    assert echoed(messages=begun, continue_final_message=True) == ""
+    assert refused(messages=begun, echo=True) == "echo"
+    assert generate(echo=False) == generate()
+
+
+def test_salt_special_tokens_and_the_caller_reach_the_engine():
+    body = ChatCompletionRequest.model_validate({"messages": [USER], "cache_salt": "s", "skip_special_tokens": False})
+    request = to_generate(body, Settings(), request_id="r1", user="key-1", trace_id="t")
+    assert (request.cache_salt, request.user, request.trace_id) == ("s", "key-1", "t")
+    assert not request.sampling.skip_special_tokens
+    assert generate().sampling.skip_special_tokens
+    assert generate().cache_salt == ""
+    assert refused(add_special_tokens=True) == "add_special_tokens"
+    assert generate(add_special_tokens=False) == generate()
+
+
+def test_usage_comes_once_in_a_stream():
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    assert refused(stream=True, stream_options=options) == "stream_options.continuous_usage_stats"
+    assert generate(stream=True, stream_options={"include_obfuscation": True}) == generate(stream=True)
 
 
 def test_two_tools_of_one_name_are_refused():
@@ -169,7 +255,8 @@ def test_response_format_text_only():
     assert refused(response_format={"type": "json_schema", "json_schema": {}}) == "response_format"
 
 
-@pytest.mark.parametrize("field", ["functions", "guided_json", "chat_template", "prompt_logprobs", "use_beam_search"])
+@pytest.mark.parametrize("field", ["functions", "guided_json", "chat_template", "prompt_logprobs", "use_beam_search",
+                                   "thinking_token_budget", "moderation", "return_token_ids"])  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(field):
     assert refused(**{field: "x"}) == field
     assert generate(**{field: None}) == generate()
@@ -177,9 +264,18 @@ def test_what_cannot_be_honoured_is_refused_by_name(field):
 
 
 def test_unknown_fields_are_ignored():
-    assert (
-        generate(whatever=1, prompt_cache_key="x", metadata={"a": "b"}, store=True, service_tier="auto") == generate()
-    )
+    assert generate(whatever=1) == generate()
+
+
+def test_what_is_declared_as_ignored_changes_nothing():
+    ignored = {
+        "prediction": {"type": "content", "content": "x"}, "verbosity": "low", "prompt_cache_key": "x",
+        "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "auto"}, "safety_identifier": "x",
+        "user": "me", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "request_id": "x",
+        "spaces_between_special_tokens": True,
+    }  # fmt: skip
+    assert set(ignored) == set(IgnoredChatFields.model_fields)
+    assert generate(**ignored) == generate()
 
 
 def test_thinking_reaches_the_template():

@@ -18,6 +18,11 @@ class TestChat(OpenAISuite):
     streamed = Exchange("/v1/chat/completions", {**CHAT, "stream": True})
 
 
+class TestChatWithACallDemanded(OpenAISuite):
+    tools = ({"type": "function", "function": {"name": "ping"}},)
+    whole = Exchange("/v1/chat/completions", {**CHAT, "tools": tools, "tool_choice": "required"})
+
+
 class TestCompletions(OpenAISuite):
     whole = Exchange("/v1/completions", {"prompt": "Once"})
     streamed = Exchange("/v1/completions", {"prompt": ["Once", "Twice"], "stream": True})

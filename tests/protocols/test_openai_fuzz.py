@@ -13,7 +13,12 @@ from vllm_mlx_core.api import Settings
 from vllm_mlx_core.server import assemble
 from vllm_mlx_core.testing.protocols import ScriptedEngine, text_reply
 from vllm_mlx_protocols.openai import OpenAIFrontend
-from vllm_mlx_protocols.openai.schema import ChatCompletionRequest, CompletionRequest
+from vllm_mlx_protocols.openai.schema import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
 
 TEXT = st.text(st.characters(codec=None), max_size=8)  # surrogates included
 VALUES = st.recursive(
@@ -65,6 +70,18 @@ def test_any_chat_body(client, body):
 @given(body=bodies(CompletionRequest, prompt=TEXT | st.lists(TEXT) | st.lists(st.integers(0, 9))))
 def test_any_completion_body(client, body):
     check(client, "/v1/completions", json.dumps(body).encode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(body=bodies(TokenizeRequest) | bodies(TokenizeRequest, messages=st.lists(MESSAGE, min_size=1, max_size=3)))
+def test_any_tokenize_body(client, body):
+    check(client, "/v1/tokenize", json.dumps(body).encode())
+
+
+@settings(max_examples=60, deadline=None)
+@given(body=bodies(DetokenizeRequest, tokens=st.lists(st.integers(-1, 2**31))))
+def test_any_detokenize_body(client, body):
+    check(client, "/v1/detokenize", json.dumps(body).encode())
 
 
 @settings(max_examples=80, deadline=None)

@@ -7,6 +7,8 @@ import pytest
 
 from vllm_mlx_core.api import (
     EngineFailed,
+    Infill,
+    InvalidRequest,
     Output,
     Overloaded,
     ReasoningDelta,
@@ -327,7 +329,10 @@ async def test_refusals_come_before_the_first_byte(client, engine):
         ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         ({"stream_options": {}}, "stream_options"),
         ({"tools": [{"type": "custom"}]}, "tools[0].type"),
-        ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"thinking_token_budget": 100}, "thinking_token_budget"),
+        ({"echo": True}, "echo"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"n": 9}, "n"),
         ({"max_tokens": 1001}, "max_tokens"),
@@ -354,6 +359,9 @@ async def test_models(client):
         "created": 1_700_000_000,
         "owned_by": "vllm-mlx",
         "max_model_len": 4096,
+        "context_length": 4096,
+        "capabilities": {},
+        "state": "loaded",
     }
     assert (await client.get("/v1/models")).json() == {"object": "list", "data": [expected]}
     assert (await client.get("/v1/models/scripted/model")).json() == expected
@@ -406,8 +414,128 @@ async def test_legacy_logprobs_are_columns_with_offsets(client, engine):
     *chunks, _, _ = await stream(client, TEXT, prompt="x", logprobs=1)
     parts = [c["choices"][0]["logprobs"] for c in chunks]
     assert {key: [each for part in parts for each in part[key]] for key in expected} == expected
+    assert (await ask(client, TEXT, prompt="x", logprobs=0))["choices"][0]["logprobs"] == {
+        **expected,
+        "top_logprobs": None,
+    }
+
+
+@pytest.mark.parametrize(("path", "fields"), [(CHAT, {"logprobs": True}), (TEXT, {"prompt": "x", "logprobs": 1})])
+async def test_logprobs_are_null_where_no_token_came_streamed_or_not(client, engine, path, fields):
+    engine.reply = [end()]
+    assert (await ask(client, path, **fields))["choices"][0]["logprobs"] is None
+    *chunks, _ = await stream(client, path, **fields)
+    assert {chunk["choices"][0]["logprobs"] for chunk in chunks} == {None}
+
+
+async def test_the_best_completions_are_sent_and_all_are_counted(client, engine):
+    def reply(request):
+        likely = {0: (-3.0,), 1: (-0.5, -0.7), 2: (-1.0,), 3: (math.nan,), 4: ()}
+        usage = Usage(prompt_tokens=3, completion_tokens=2)
+        outputs = []
+        for choice, logprobs in likely.items():
+            events, tokens = [TextDelta(f"{request.prompt}{choice}")], [token(b"t", each) for each in logprobs]
+            outputs.append(Output(choice=choice, events=events, logprobs=tokens, finish="stop", usage=usage))
+        return [outputs]
+
+    engine.reply = reply
+    answer = await ask(client, TEXT, prompt="a", n=3, best_of=5, echo=True)
+    assert [(c["index"], c["text"], c["logprobs"]) for c in answer["choices"]] == [
+        (0, "aa1", None),
+        (1, "aa2", None),
+        (2, "aa0", None),
+    ]
+    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (3, 10)
+    (choice,) = (await ask(client, TEXT, prompt="a", best_of=5, logprobs=0))["choices"]
+    assert choice["logprobs"]["token_logprobs"] == [-0.5, -0.7]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_best_of_ranks_within_each_prompt(client, engine, n):
+    def reply(request):
+        outputs = []
+        for choice in range(3):
+            tokens = [token(b"t", -1.0 - choice if request.prompt == "up" else -9.0 + choice)]
+            events = [TextDelta(str(choice))]
+            outputs.append(Output(choice=choice, events=events, logprobs=tokens, finish="stop", usage=Usage()))
+        return [outputs]
+
+    engine.reply = reply
+    settings = Settings(max_completions=8)
+    async with connect(assemble(engine, [OpenAIFrontend(engine, settings)], settings)) as client:
+        answer = await ask(client, TEXT, prompt=["up", "down"], n=n, best_of=3)
+    assert [c["text"] for c in answer["choices"]] == ["0", "1"][:n] + ["2", "1"][:n]
+
+
+async def test_token_ids_are_echoed_as_their_text(client, engine):
+    engine.reply = text_reply("!")
+    assert [c["text"] for c in (await ask(client, TEXT, prompt=[72, 105], echo=True, n=2))["choices"]] == ["Hi!"] * 2
+    *chunks, _ = await stream(client, TEXT, prompt=[[72], [105]], echo=True)
+    texts = ["".join(c["choices"][0]["text"] for c in chunks if c["choices"][0]["index"] == i) for i in range(2)]
+    assert texts == ["H!", "i!"]
+    status, body = await error(client, TEXT, prompt=[0x110000], echo=True)
+    assert (status, body["param"]) == (400, "prompt")
+    assert all(stream.closed.is_set() for stream in engine.streams)
+
+
+async def test_a_suffix_that_the_model_cannot_take_is_refused_by_name(client, engine):
+    def refuse(request):
+        raise InvalidRequest("suffix is not supported here.", param="suffix")
+
+    engine.reply = refuse
+    status, body = await error(client, TEXT, prompt="a", suffix="z")
+    assert (status, body["param"]) == (400, "suffix")
+    assert engine.requests[0].prompt == Infill(prefix="a", suffix="z")
+
+
+async def test_an_answer_may_start_with_the_message_that_it_continues(client, engine):
+    engine.reply = text_reply("pon")
+    fields = {
+        "messages": [USER, {"role": "assistant", "content": "Once u"}],
+        "continue_final_message": True,
+        "echo": True,
+        "n": 2,
+    }
+    assert [c["message"]["content"] for c in (await ask(client, **fields))["choices"]] == ["Once upon"] * 2
+    *chunks, _ = await stream(client, **fields)
+    for index in range(2):
+        mine = [chunk for chunk in chunks if chunk["choices"][0]["index"] == index]
+        assert mine[0]["choices"][0]["delta"]["role"] == "assistant"
+        assert joined(mine) == ({"content": "Once upon"}, [], "stop")
+
+
+async def test_a_call_that_was_demanded_and_did_not_come_is_an_error(client, engine):
+    engine.reply = [*text_reply("No.")[:3], InvalidRequest("No call came.", param="tool_choice")]
+    fields = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "ping"}}}
+    status, body = await error(client, **fields)
+    assert (status, body["param"]) == (400, "tool_choice")
+    *chunks, last = await stream(client, **fields)
+    assert last["error"]["param"] == "tool_choice"
+    assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
+    assert all(request.call_required for request in engine.requests)
+    assert [[tool.name for tool in request.prompt.tools] for request in engine.requests] == [["ping"]] * 2
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("path", "fields"), [(CHAT, {"messages": [USER]}), (TEXT, {"prompt": ["x", "y"]})])
+async def test_the_id_of_the_http_request_goes_in_and_comes_back(client, engine, path, fields, streamed):
     engine.reply = text_reply("a")
-    assert (await ask(client, TEXT, prompt="x", logprobs=0))["choices"][0]["logprobs"]["top_logprobs"] is None
+    response = await client.post(path, json={**fields, "stream": streamed}, headers={"x-request-id": "trace-1"})
+    assert response.headers["x-request-id"] == "trace-1"
+    assert {request.trace_id for request in engine.requests} == {"trace-1"}
+    response = await client.post(path, json={**fields, "stream": streamed})
+    assert engine.requests[-1].trace_id == response.headers["x-request-id"] != "trace-1"
+
+
+@pytest.mark.parametrize(("path", "fields"), [(CHAT, {}), (TEXT, {"prompt": "x"})])
+async def test_nothing_follows_the_terminal_event(client, engine, path, fields):
+    engine.reply = text_reply("abc")
+    events = await stream(client, path, **fields)
+    assert [event for event in events if event == "[DONE]"] == events[-1:]
+    engine.reply = [*text_reply("abc")[:2], EngineFailed("Broken."), *text_reply("more")]
+    events = await stream(client, path, **fields)
+    assert "[DONE]" not in events
+    assert ["error" in event for event in events] == [False] * (len(events) - 1) + [True]
 
 
 async def test_one_prompt_that_is_refused_closes_the_others(client, engine):

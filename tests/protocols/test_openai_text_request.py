@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_mlx_core.api import InvalidRequest, Settings
+from vllm_mlx_core.api import Infill, InvalidRequest, Settings
 from vllm_mlx_protocols.openai.schema import CompletionRequest
 from vllm_mlx_protocols.openai.text_request import echoes, to_generate
 
@@ -37,15 +37,47 @@ def test_logprobs_is_a_number_of_alternatives():
     assert generate(prompt="a")[0].sampling.logprobs is None
 
 
-def test_what_is_not_implemented_is_refused_and_its_neutral_value_is_not():
-    assert generate(prompt="a", best_of=1, suffix="", echo=False) == generate(prompt="a")
-    assert refused(prompt="a", best_of=2) == "best_of"
-    assert refused(prompt="a", suffix="end") == "suffix"
+def test_neutral_values_change_nothing():
+    assert generate(prompt="a", best_of=1, suffix="", echo=False, stream=False) == generate(prompt="a")
     assert refused(prompt="a", response_format={"type": "json_object"}) == "response_format"
 
 
+def test_best_of_generates_more_and_needs_their_probabilities():
+    (request,) = generate(prompt="a", n=2, best_of=5)
+    assert (request.n, request.sampling.logprobs) == (5, 0)
+    assert generate(prompt="a", best_of=5, logprobs=3)[0].sampling.logprobs == 3
+    assert generate(prompt="a", n=2, best_of=2, stream=True)[0].sampling.logprobs is None
+
+
+def test_best_of_that_cannot_be_is_refused():
+    assert refused(prompt="a", n=3, best_of=2) == "best_of"
+    assert refused(prompt="a", best_of=2, stream=True) == "best_of"
+    assert refused(Settings(max_completions=4), prompt=["a", "b"], best_of=3) == "best_of"
+
+
+def test_a_suffix_makes_a_gap_of_a_text():
+    assert [request.prompt for request in generate(prompt=["a", "b"], suffix="z")] == [
+        Infill(prefix="a", suffix="z"),
+        Infill(prefix="b", suffix="z"),
+    ]
+    assert refused(prompt=[1, 2], suffix="z") == "suffix"
+
+
+def test_salt_special_tokens_and_the_caller_reach_the_engine():
+    body = CompletionRequest(prompt="a", cache_salt="s", add_special_tokens=False, skip_special_tokens=False)
+    (request,) = to_generate(body, Settings(), request_id="r", user="key-1", trace_id="t")
+    assert (request.cache_salt, request.user, request.trace_id) == ("s", "key-1", "t")
+    assert not request.add_special_tokens
+    assert not request.sampling.skip_special_tokens
+    assert generate(prompt="a")[0].add_special_tokens
+
+
 def test_echo_gives_each_choice_its_prompt():
-    assert echoes(CompletionRequest(prompt=["a", "b"], n=2, echo=True)) == ["a", "a", "b", "b"]
-    assert echoes(CompletionRequest(prompt=["a", "b"])) == ["", ""]
-    assert refused(prompt=[1, 2], echo=True) == "echo"
+    def text(token_ids):
+        return "".join(map(chr, token_ids))
+
+    assert echoes(CompletionRequest(prompt=["a", "b"], n=2, echo=True), text) == ["a", "a", "b", "b"]
+    assert echoes(CompletionRequest(prompt=["a", "b"]), text) == ["", ""]
+    assert echoes(CompletionRequest(prompt=[[97], [98, 99]], echo=True), text) == ["a", "bc"]
+    assert echoes(CompletionRequest(prompt=[97], n=1, best_of=3, echo=True), text) == ["a"]
     assert refused(prompt="a", echo=True, logprobs=1) == "echo"

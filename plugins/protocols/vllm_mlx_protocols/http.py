@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -36,6 +36,22 @@ class StreamingEvents(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
         await self._stream(scope, receive, send)
+
+
+class Caller(NamedTuple):
+    """Who sent a request, and under which id it is found again. Both go into the GenerateRequest.
+
+    ``user`` is the name of the API key, None if the server asks for none. ``trace_id`` is the request's X-Request-Id.
+    """
+
+    user: str | None
+    trace_id: str | None
+
+
+def caller(request: Request) -> Caller:
+    """Return what the server found out about a request before its route was called."""
+    state = request.scope.get("state", {})
+    return Caller(state.get("user"), state.get("request_id"))
 
 
 async def gather(request: Request, outputs: OutputStream, count: int) -> Sequence[Completion]:

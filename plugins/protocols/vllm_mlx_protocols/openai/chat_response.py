@@ -74,8 +74,9 @@ def to_response(
     prompt_tokens: int,
     with_logprobs: bool,
     reasoning_fields: Sequence[ReasoningField],
+    echo: str = "",
 ) -> ChatCompletion:
-    """Return the response. Pure."""
+    """Return the response; ``echo`` goes before each answer's text. Pure."""
     return ChatCompletion(
         id=response_id,
         created=created,
@@ -83,8 +84,8 @@ def to_response(
         choices=[
             ChatChoice(
                 index,
-                _message(completion, reasoning_fields),
-                chat_logprobs(completion.logprobs) if with_logprobs else None,
+                _message(completion, reasoning_fields, echo),
+                chat_logprobs(completion.logprobs) if with_logprobs and completion.logprobs else None,
                 completion.finish_reason,
             )
             for index, completion in enumerate(completions)
@@ -93,7 +94,7 @@ def to_response(
     )
 
 
-def _message(completion: Completion, reasoning_fields: Sequence[ReasoningField]) -> ResponseMessage:
+def _message(completion: Completion, reasoning_fields: Sequence[ReasoningField], echo: str) -> ResponseMessage:
     calls = [
         ResponseToolCall(
             id=call.id,
@@ -103,7 +104,7 @@ def _message(completion: Completion, reasoning_fields: Sequence[ReasoningField])
     ]
     thought = completion.reasoning or UNSET
     return ResponseMessage(
-        content=completion.text or (None if calls else ""),
+        content=echo + completion.text or (None if calls else ""),
         reasoning=thought if "reasoning" in reasoning_fields else UNSET,
         reasoning_content=thought if "reasoning_content" in reasoning_fields else UNSET,
         tool_calls=calls or UNSET,

@@ -27,14 +27,21 @@ _ROLE = b'"role":"assistant","content":"","refusal":null'
 class ChatStreamEncoder(ChunkEncoder):
     """Encodes one request's chunks. Role first; each call's id and name once; the finish reason once and last.
 
-    Reasoning goes under each of the names ``reasoning_fields``; without any it is left out.
+    Reasoning goes under each of the names ``reasoning_fields``; without any it is left out. ``echo`` is the text that
+    each answer starts with.
     """
 
     def __init__(
-        self, frame: ChunkFrame, *, prompt_tokens: int, n: int, reasoning_fields: Sequence[ReasoningField]
+        self,
+        frame: ChunkFrame,
+        *,
+        prompt_tokens: int,
+        n: int,
+        reasoning_fields: Sequence[ReasoningField],
+        echo: str = "",
     ) -> None:
         super().__init__(frame, prompt_tokens, n, n)
-        self._choices = [_Choice(frame, index, reasoning_fields) for index in range(n)]
+        self._choices = [_Choice(frame, index, reasoning_fields, echo) for index in range(n)]
 
     def feed(self, outputs: Sequence[Output]) -> bytes:
         """Return the chunks of what one step added. Mutates."""
@@ -49,11 +56,12 @@ class ChatStreamEncoder(ChunkEncoder):
 class _Choice:
     """One completion of the request."""
 
-    def __init__(self, frame: ChunkFrame, index: int, reasoning_fields: Sequence[ReasoningField]) -> None:
+    def __init__(self, frame: ChunkFrame, index: int, reasoning_fields: Sequence[ReasoningField], echo: str) -> None:
         self._head = frame.opening(index) + b'"delta":{'
         self._plain_tail = b'},"logprobs":null,"finish_reason":null' + frame.closing
         self._closing = frame.closing
         self._reasoning_keys = [b'"%s":' % name.encode() for name in reasoning_fields]
+        self._echo = echo
         self._started = False
         self._logprobs: list[TokenLogprobs] = []
         self._has_arguments = False
@@ -62,6 +70,8 @@ class _Choice:
         if not self._started:
             self._started = True
             pieces += (self._head, _ROLE, self._plain_tail)
+            if self._echo:
+                pieces += (self._head, b'"content":', encode(self._echo), self._plain_tail)
         if output.logprobs:
             self._logprobs += output.logprobs
         events = output.events

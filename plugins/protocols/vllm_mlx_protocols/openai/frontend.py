@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -9,17 +11,27 @@ from vllm_mlx_core.api import ProtocolFrontend, RequestError
 from vllm_mlx_protocols.http import JSONBytes
 
 from .errors import envelope
-from .routes import openai_router
+from .lookup_routes import add_lookup_routes
+from .routes import add_generating_routes
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "What is wrong with the request, in OpenAI's error envelope."},
+    "5XX": {"description": "What the server could not do, in OpenAI's error envelope."},
+}
+"""Documented, or FastAPI would document its own 422, which no client ever gets."""
 
 
 class OpenAIFrontend(ProtocolFrontend):
-    """Serves ``/v1/chat/completions``, ``/v1/completions`` and ``/v1/models``."""
+    """Serves ``/v1``: chat completions, completions, models, tokenize and detokenize."""
 
     paths = ("/v1",)
 
     def router(self) -> APIRouter:
         """Return the routes."""
-        return openai_router(self.engine, self.settings)
+        router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response, responses=_ERRORS)
+        add_generating_routes(router, self.engine, self.settings)
+        add_lookup_routes(router, self.engine)
+        return router
 
     def render_error(self, error: RequestError) -> Response:
         """Return OpenAI's error envelope."""

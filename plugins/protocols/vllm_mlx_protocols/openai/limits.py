@@ -16,3 +16,11 @@ MAX_LOGIT_BIAS = 1024
 MAX_TOP_LOGPROBS = 20
 MAX_PROMPTS = 256
 """Prompts of one ``/v1/completions`` request."""
+MAX_METADATA = 16
+MAX_SALT_CHARS = 1024
+MAX_SCHEMA_BYTES = 256 * 1024
+"""JSON text of one function's parameters."""
+MAX_DETOKENIZE = 2**18
+"""Token ids of one ``/v1/detokenize`` request."""
+TOOL_NAME = r"^[^\s\x00-\x1f\x7f]+$"
+"""No blanks and no control characters: the formats in which models write calls cannot hold them."""

@@ -1,10 +1,9 @@
-"""The routes: HTTP in, the engine asked, HTTP out. What the bodies mean is said elsewhere."""
+"""The generating routes: HTTP in, the engine asked, HTTP out. What the bodies mean is said elsewhere."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -13,8 +12,6 @@ from vllm_mlx_core.api import (
     ClientDisconnected,
     EngineClient,
     EventStream,
-    ModelInfo,
-    NotFound,
     OutputStream,
     Settings,
     StreamEncoder,
@@ -23,36 +20,23 @@ from vllm_mlx_protocols import http
 
 from . import chat_request, chat_response, chat_stream, text_request, text_response, text_stream
 from .chunks import ChunkFrame
-from .errors import model_not_found
 from .merge import MergedOutputs
-from .models import to_list, to_model
+from .models import find
 from .reasoning import reasoning_fields
 from .schema import ChatCompletionRequest, CompletionRequest
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"description": "What is wrong with the request, in OpenAI's error envelope."},
-    "5XX": {"description": "What the server could not do, in OpenAI's error envelope."},
-}
-"""Documented, or FastAPI would document its own 422, which no client ever gets."""
 
-
-def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
-    """Return the routes of ``/v1``."""
-    router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response, responses=_ERRORS)
-
-    def find(name: str) -> ModelInfo:
-        try:
-            return engine.model(name)
-        except NotFound as error:
-            raise model_not_found(error) from error
+def add_generating_routes(router: APIRouter, engine: EngineClient, settings: Settings) -> None:
+    """Add chat completions and completions to the routes of ``/v1``."""
 
     @router.post("/chat/completions", operation_id="createChatCompletion")
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
-        model = find(body.model).id
+        model = find(engine, body.model).id
         response_id, created = _identity("chatcmpl")
-        wanted = chat_request.to_generate(body, settings, request_id=response_id, user=_user(request))
+        wanted = chat_request.to_generate(body, settings, request_id=response_id, **http.caller(request)._asdict())
         outputs = await engine.generate(wanted)
+        echo = chat_request.echo(body)
         shown = reasoning_fields(settings, include=body.include_reasoning is not False)
         if body.stream:
             frame = ChunkFrame(
@@ -63,7 +47,7 @@ def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
                 include_usage=body.include_usage,
             )
             encoder = chat_stream.ChatStreamEncoder(
-                frame, prompt_tokens=outputs.prompt_tokens, n=wanted.n, reasoning_fields=shown
+                frame, prompt_tokens=outputs.prompt_tokens, n=wanted.n, reasoning_fields=shown, echo=echo
             )
             return _stream(outputs, encoder)
         try:
@@ -79,22 +63,23 @@ def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
                 prompt_tokens=outputs.prompt_tokens,
                 with_logprobs=bool(body.logprobs),
                 reasoning_fields=shown,
+                echo=echo,
             )
         )
 
     @router.post("/completions", operation_id="createCompletion")
     async def create_completion(request: Request, body: CompletionRequest) -> Response:
         """Continue a text."""
-        model = find(body.model).id
+        model = find(engine, body.model).id
         response_id, created = _identity("cmpl")
-        wanted = text_request.to_generate(body, settings, request_id=response_id, user=_user(request))
-        n = wanted[0].n
-        echoes = text_request.echoes(body)
+        wanted = text_request.to_generate(body, settings, request_id=response_id, **http.caller(request)._asdict())
+        generated = wanted[0].n
         streams: list[OutputStream] = []
-        outputs = MergedOutputs(streams, n)
+        outputs = MergedOutputs(streams, generated)
         try:
             for each in wanted:
                 streams.append(await engine.generate(each))
+            echoes = text_request.echoes(body, lambda tokens: engine.detokenize(model, tokens))
         except BaseException:
             await outputs.aclose()
             raise
@@ -107,11 +92,11 @@ def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
                 include_usage=body.include_usage,
             )
             encoder = text_stream.TextStreamEncoder(
-                frame, prompt_tokens=outputs.prompt_tokens, n=n, echoes=echoes, logprobs=body.logprobs
+                frame, prompt_tokens=outputs.prompt_tokens, n=generated, echoes=echoes, logprobs=body.logprobs
             )
             return _stream(streams[0] if len(streams) == 1 else outputs, encoder)
         try:
-            completions = await http.gather(request, outputs, len(echoes))
+            completions = await http.gather(request, outputs, len(wanted) * generated)
         except ClientDisconnected:
             return _nobody()
         return http.JSONBytes(
@@ -121,23 +106,12 @@ def openai_router(engine: EngineClient, settings: Settings) -> APIRouter:
                 created=created,
                 model=model,
                 prompt_tokens=outputs.prompt_tokens,
-                n=n,
+                n=body.n or 1,
+                generated=generated,
                 echoes=echoes,
                 logprobs=body.logprobs,
             )
         )
-
-    @router.get("/models", operation_id="listModels")
-    async def list_models() -> Response:
-        """List the served models."""
-        return http.JSONBytes(to_list(engine.models()))
-
-    @router.get("/models/{model:path}", operation_id="retrieveModel")
-    async def retrieve_model(model: str) -> Response:
-        """Describe one model; its id may hold slashes."""
-        return http.JSONBytes(to_model(find(model)))
-
-    return router
 
 
 def _stream(outputs: OutputStream, encoder: StreamEncoder) -> Response:
@@ -146,12 +120,6 @@ def _stream(outputs: OutputStream, encoder: StreamEncoder) -> Response:
 
 def _identity(prefix: str) -> tuple[str, int]:
     return f"{prefix}-{secrets.token_hex(12)}", int(time.time())
-
-
-def _user(request: Request) -> str | None:
-    """Return whom the server recognised by their key."""
-    user: str | None = request.scope.get("state", {}).get("user")
-    return user
 
 
 def _nobody() -> Response:

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from vllm_mlx_core.api import InvalidRequest, SamplingParams, Settings
 
 from . import limits
+from .ignored import RequestBody
+from .refused import UNSUPPORTED, refuse
+
+__all__ = ["UNSUPPORTED", "SamplingFields", "StreamOptions", "check", "to_sampling"]
 
 UNSET_MAX_TOKENS = -1
 """What some clients send for "no limit"."""
-
-UNSUPPORTED = {
-    "audio": "this build answers in text",
-    "bad_words": "use logit_bias or stop",
-    "chat_template": "a template is the operator's to choose",
-    "function_call": "use tool_choice",
-    "functions": "use tools",
-    "grammar": "it needs structured output, which is not in this build",
-    "guided_choice": "it needs structured output, which is not in this build",
-    "guided_grammar": "it needs structured output, which is not in this build",
-    "guided_json": "it needs structured output, which is not in this build",
-    "guided_regex": "it needs structured output, which is not in this build",
-    "length_penalty": "it needs beam search, which is not in this build",
-    "prompt_logprobs": "probabilities of the prompt are not computed",
-    "structured_outputs": "it needs structured output, which is not in this build",
-    "truncate_prompt_tokens": "prompts are never cut",
-    "use_beam_search": "beam search is not in this build",
-    "web_search_options": "this server searches nothing",
-}
-"""Fields that some servers honour and this one cannot. Set to anything but null or false, they are refused."""
 
 
 class StreamOptions(BaseModel):
@@ -40,12 +24,11 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
-class SamplingFields(BaseModel):
-    """Null always means "not said". Unknown fields are ignored; values are never converted to another type."""
-
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, use_attribute_docstrings=True)
+class SamplingFields(RequestBody):
+    """What both generating endpoints honour."""
 
     model: str = "default"
     stream: bool | None = None
@@ -74,12 +57,12 @@ class SamplingFields(BaseModel):
     ) = None
     """Token ids, as strings, to what is added to their logits."""
     ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    """False: special tokens that the model writes stay in the text."""
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     """Lower runs first."""
-    user: str | None = None
-    metadata: dict[str, Any] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=limits.MAX_SALT_CHARS)] | None = None
+    """Prompts share cached beginnings only with those of the same salt."""
 
     @property
     def include_usage(self) -> bool:
@@ -89,13 +72,14 @@ class SamplingFields(BaseModel):
 
 def check(body: SamplingFields, settings: Settings) -> None:
     """Raise InvalidRequest for what types alone cannot say."""
-    for name, value in (body.model_extra or {}).items():
-        if name in UNSUPPORTED and value is not None and value is not False:
-            raise InvalidRequest(f"{name} is not supported: {UNSUPPORTED[name]}.", param=name)
+    refuse(body.model_extra)
     if body.n is not None and body.n > settings.max_completions:
         raise InvalidRequest(f"n must be at most {settings.max_completions}.", param="n")
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options needs stream: true.", param="stream_options")
+    if body.stream_options is not None and body.stream_options.continuous_usage_stats:
+        param = "stream_options.continuous_usage_stats"
+        raise InvalidRequest(f"{param} is not supported: usage comes once, at the end.", param=param)
 
 
 def to_sampling(
@@ -122,6 +106,7 @@ def to_sampling(
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignore_eos=bool(body.ignore_eos),
         logprobs=logprobs,
+        skip_special_tokens=body.skip_special_tokens is not False,
     )
 
 

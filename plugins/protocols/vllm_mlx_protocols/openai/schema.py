@@ -1,12 +1,13 @@
-"""What clients may send to the two generating endpoints."""
+"""What clients may send to the two generating endpoints, and to have a prompt tokenised."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from . import limits
+from .ignored import IgnoredChatFields, IgnoredFields, RequestBody
 from .sampling import SamplingFields
 
 
@@ -54,7 +55,7 @@ class Message(_Part):
 class Function(_Part):
     """A function the model may call; ``parameters`` is a JSON Schema."""
 
-    name: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
+    name: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS, pattern=limits.TOOL_NAME)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -73,46 +74,79 @@ class ResponseFormat(_Part):
     type: str
 
 
-class ChatCompletionRequest(SamplingFields):
-    """The body of ``POST /v1/chat/completions``."""
+Messages: TypeAlias = Annotated[list[Message], Field(min_length=1, max_length=limits.MAX_MESSAGES)]
+TokenIds: TypeAlias = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)]
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=limits.MAX_MESSAGES)]
-    max_completion_tokens: int | None = None
-    """Wins over ``max_tokens``."""
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=limits.MAX_TOP_LOGPROBS)] | None = None
+
+class ChatFields(RequestBody):
+    """What makes a prompt of messages."""
+
     tools: Annotated[list[ToolDefinition], Field(max_length=limits.MAX_TOOLS)] | None = None
     """An empty list is the same as none."""
     tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
-    response_format: ResponseFormat | None = None
-    modalities: list[str] | None = None
+    """Only the tools that it allows are shown to the model."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables for the chat template."""
     enable_thinking: bool | None = None
     """Short for the variable of that name."""
     reasoning_effort: str | None = None
     """``none`` switches thinking off; anything else is a variable for the chat template."""
-    include_reasoning: bool | None = None
-    """False: the model may think, but its reasoning is not sent."""
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
 
-class CompletionRequest(SamplingFields):
+class ChatCompletionRequest(SamplingFields, ChatFields, IgnoredChatFields):
+    """The body of ``POST /v1/chat/completions``."""
+
+    messages: Messages
+    max_completion_tokens: int | None = None
+    """Wins over ``max_tokens``."""
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=limits.MAX_TOP_LOGPROBS)] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+    modalities: list[str] | None = None
+    include_reasoning: bool | None = None
+    """False: the model may think, but its reasoning is not sent."""
+    echo: bool | None = None
+    """The answer starts with the text of the message that it continues."""
+    add_special_tokens: bool | None = None
+    """Never true: the chat template writes them."""
+
+
+class CompletionRequest(SamplingFields, IgnoredFields):
     """The body of ``POST /v1/completions``."""
 
     prompt: (
         str
         | Annotated[list[str], Field(min_length=1, max_length=limits.MAX_PROMPTS)]
-        | Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)]
-        | Annotated[
-            list[Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)]],
-            Field(min_length=1, max_length=limits.MAX_PROMPTS),
-        ]
+        | TokenIds
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=limits.MAX_PROMPTS)]
     )
     logprobs: Annotated[int, Field(ge=0, le=limits.MAX_TOP_LOGPROBS)] | None = None
     echo: bool | None = None
-    best_of: int | None = None
+    best_of: Annotated[int, Field(ge=1)] | None = None
+    """How many completions are generated; the ``n`` most likely are sent."""
     suffix: str | None = None
+    """What comes after the text that is wanted."""
+    add_special_tokens: bool | None = None
+    """False: text prompts get no beginning-of-text token."""
     response_format: ResponseFormat | None = None
+
+
+class TokenizeRequest(ChatFields):
+    """The body of ``POST /v1/tokenize``: a ``prompt``, or ``messages`` and what goes with them."""
+
+    model: str = "default"
+    prompt: str | None = None
+    messages: Messages | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+    """Send the text of each token as well."""
+
+
+class DetokenizeRequest(RequestBody):
+    """The body of ``POST /v1/detokenize``."""
+
+    model: str = "default"
+    tokens: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=limits.MAX_DETOKENIZE)]

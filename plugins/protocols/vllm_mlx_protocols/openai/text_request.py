@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import cast
 
-from vllm_mlx_core.api import GenerateRequest, InvalidRequest, Settings
+from vllm_mlx_core.api import GenerateRequest, Infill, InvalidRequest, Settings
 
 from .chat_request import check_text_only
 from .sampling import check, to_sampling
@@ -12,47 +13,79 @@ from .schema import CompletionRequest
 
 
 def to_generate(
-    body: CompletionRequest, settings: Settings, *, request_id: str, user: str | None = None
+    body: CompletionRequest,
+    settings: Settings,
+    *,
+    request_id: str,
+    user: str | None = None,
+    trace_id: str | None = None,
 ) -> list[GenerateRequest]:
-    """Return the engine's requests. Pure. Raises InvalidRequest naming the field."""
+    """Return the engine's requests, each of as many completions as are ranked. Pure. Raises InvalidRequest."""
     check(body, settings)
     check_text_only(body.response_format)
     n = body.n or 1
+    generated = _generated(body, n)
     prompts = _prompts(body)
-    if len(prompts) * n > settings.max_completions:
+    if len(prompts) * generated > settings.max_completions:
+        field = "n" if generated == n else "best_of"
         raise InvalidRequest(
-            f"{len(prompts)} prompts with n = {n} make more than {settings.max_completions} completions.", param="n"
+            f"{len(prompts)} prompts with {field} = {generated} make more than {settings.max_completions} completions.",
+            param=field,
         )
-    if body.best_of is not None and body.best_of != n:
-        raise InvalidRequest("best_of must be equal to n: completions are not ranked.", param="best_of")
-    if body.suffix:
-        raise InvalidRequest(
-            "suffix is not supported: write the model's own infill markers into the prompt.", param="suffix"
-        )
-    if body.echo:
-        if body.logprobs is not None:
-            raise InvalidRequest("echo with logprobs is not supported: the prompt's are not computed.", param="echo")
-        if not all(isinstance(prompt, str) for prompt in prompts):
-            raise InvalidRequest("echo needs prompts that are text.", param="echo")
-    sampling = to_sampling(body, settings, max_tokens=("max_tokens", body.max_tokens), logprobs=body.logprobs)
+    if body.echo and body.logprobs is not None:
+        raise InvalidRequest("echo with logprobs is not supported: the prompt's are not computed.", param="echo")
+    logprobs = body.logprobs if generated == n else body.logprobs or 0  # ranking needs them
+    sampling = to_sampling(body, settings, max_tokens=("max_tokens", body.max_tokens), logprobs=logprobs)
     return [
         GenerateRequest(
             request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
             model=body.model,
-            prompt=prompt,
+            prompt=_gap(prompt, body.suffix) if body.suffix else prompt,
             sampling=sampling,
-            n=n,
+            n=generated,
+            add_special_tokens=body.add_special_tokens is not False,
             priority=body.priority or 0,
+            cache_salt=body.cache_salt or "",
             user=user,
+            trace_id=trace_id,
         )
         for index, prompt in enumerate(prompts)
     ]
 
 
-def echoes(body: CompletionRequest) -> list[str]:
-    """Return what each completion starts with, in the order of the choices."""
+def echoes(body: CompletionRequest, detokenize: Callable[[Sequence[int]], str]) -> list[str]:
+    """Return what each completion starts with, in the order of the choices. Raises what ``detokenize`` raises."""
     prompts = _prompts(body)
-    return [cast("str", prompt) if body.echo else "" for prompt in prompts for _ in range(body.n or 1)]
+    texts = [_text(prompt, detokenize) for prompt in prompts] if body.echo else [""] * len(prompts)
+    return [text for text in texts for _ in range(body.n or 1)]
+
+
+def _generated(body: CompletionRequest, n: int) -> int:
+    """Return how many completions of each prompt are to be generated."""
+    if body.best_of is None or body.best_of == n:
+        return n
+    if body.best_of < n:
+        raise InvalidRequest("best_of must not be smaller than n.", param="best_of")
+    if body.stream:
+        raise InvalidRequest(
+            "best_of must be equal to n in a stream: which are best is known at the end only.", param="best_of"
+        )
+    return body.best_of
+
+
+def _gap(prompt: str | list[int], suffix: str) -> Infill:
+    if not isinstance(prompt, str):
+        raise InvalidRequest("suffix needs prompts that are text.", param="suffix")
+    return Infill(prefix=prompt, suffix=suffix)
+
+
+def _text(prompt: str | list[int], detokenize: Callable[[Sequence[int]], str]) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        return detokenize(prompt)
+    except InvalidRequest as error:
+        raise InvalidRequest("prompt holds a token id that is not in the vocabulary.", param="prompt") from error
 
 
 def _prompts(body: CompletionRequest) -> list[str | list[int]]:

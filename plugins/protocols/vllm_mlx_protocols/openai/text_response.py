@@ -10,6 +10,7 @@ import msgspec
 from vllm_mlx_core.api import Completion, FinishReason
 
 from .logprobs import TextLogprobs, text_logprobs
+from .ranking import best
 from .usage import UsageReport, report
 
 
@@ -41,10 +42,15 @@ def to_response(
     model: str,
     prompt_tokens: int,
     n: int,
+    generated: int,
     echoes: Sequence[str],
     logprobs: int | None,
 ) -> TextCompletion:
-    """Return the response; ``echoes`` go before the completions' texts. Pure."""
+    """Return the response. Pure.
+
+    Of each prompt's ``generated`` completions the ``n`` best are sent, and all are counted. ``echoes`` go before their
+    texts.
+    """
     return TextCompletion(
         id=response_id,
         created=created,
@@ -53,10 +59,19 @@ def to_response(
             TextChoice(
                 index,
                 echo + completion.text,
-                None if logprobs is None else text_logprobs(completion.logprobs, 0, with_top=logprobs > 0),
+                _logprobs(completion, logprobs),
                 completion.finish_reason,
             )
-            for index, (completion, echo) in enumerate(zip(completions, echoes, strict=True))
+            for index, (completion, echo) in enumerate(
+                zip(best(completions, generated=generated, wanted=n), echoes, strict=True)
+            )
         ],
-        usage=report(prompt_tokens, (completion.usage for completion in completions), n=n),
+        usage=report(prompt_tokens, (completion.usage for completion in completions), n=generated),
     )
+
+
+def _logprobs(completion: Completion, wanted: int | None) -> TextLogprobs | None:
+    """Return them if the client wants them and there are any; a stream in which none came says null as well."""
+    if wanted is None or not completion.logprobs:
+        return None
+    return text_logprobs(completion.logprobs, 0, with_top=wanted > 0)
