@@ -1,0 +1,23 @@
+"""Anthropic's error envelope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm_mlx_core.api import RequestError
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def envelope(error: RequestError) -> dict[str, Any]:
+    """Return the error as Anthropic says it; its types name what they know, the others by whose fault it is."""
+    fallback = "invalid_request_error" if error.status < 499 else "api_error"
+    return {"type": "error", "error": {"type": _TYPES.get(error.status, fallback), "message": error.message}}

@@ -1,0 +1,38 @@
+"""The front-end: its routes and its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from vllm_mlx_core.api import ProtocolFrontend, RequestError
+from vllm_mlx_protocols.http import JSONBytes
+
+from .errors import envelope
+from .routes import add_routes
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "What is wrong with the request, in Anthropic's error envelope."},
+    "5XX": {"description": "What the server could not do, in Anthropic's error envelope."},
+}
+"""Documented, or FastAPI would document its own 422, which no client ever gets."""
+
+
+class AnthropicFrontend(ProtocolFrontend):
+    """Serves ``/v1/messages``: messages and the counting of their tokens."""
+
+    paths = ("/v1/messages",)
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = APIRouter(
+            prefix="/v1/messages", tags=["anthropic"], default_response_class=Response, responses=_ERRORS
+        )
+        add_routes(router, self.engine, self.settings)
+        return router
+
+    def render_error(self, error: RequestError) -> Response:
+        """Return Anthropic's error envelope."""
+        return JSONBytes(envelope(error), error.status)

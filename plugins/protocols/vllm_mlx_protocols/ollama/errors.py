@@ -1,0 +1,10 @@
+"""Ollama's error body."""
+
+from __future__ import annotations
+
+from vllm_mlx_core.api import RequestError
+
+
+def envelope(error: RequestError) -> dict[str, str]:
+    """Return ``{"error": …}``: a text is all there is, so the field at fault is named in it."""
+    return {"error": error.message}

@@ -1,0 +1,49 @@
+"""The front-end: its routes, its errors and the life of its store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from vllm_mlx_core.api import EngineClient, ProtocolFrontend, RequestError, Settings
+from vllm_mlx_protocols.http import JSONBytes
+from vllm_mlx_protocols.openai.errors import envelope
+
+from .options import open_store
+from .routes import responses_router
+from .service import ResponseService
+
+
+class ResponsesFrontend(ProtocolFrontend):
+    """Serves ``/v1/responses``."""
+
+    paths = ("/v1/responses",)
+
+    def __init__(self, engine: EngineClient, settings: Settings) -> None:
+        """Open the store. Raises UsageError if it cannot be used."""
+        super().__init__(engine, settings)
+        self._service = ResponseService(engine, settings, open_store(settings))
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        return responses_router(self._service)
+
+    def render_error(self, error: RequestError) -> Response:
+        """Return OpenAI's error envelope."""
+        return JSONBytes(envelope(error), error.status)
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Settle what an earlier process left, and in the end what this one does."""
+        return self._live()
+
+    @asynccontextmanager
+    async def _live(self) -> AsyncIterator[None]:
+        await self._service.store.fail_unfinished("The server was restarted.")
+        try:
+            yield
+        finally:
+            await self._service.background.stop()
+            self._service.store.close()
