@@ -14,6 +14,7 @@ import pytest
 from vllm_mlx_core.api import Kind
 from vllm_mlx_core.cli import build_parser
 from vllm_mlx_core.host import Host
+from vllm_mlx_protocols.hooks import vllm_mlx_add_options
 from vllm_mlx_protocols.openai.sampling import UNSUPPORTED
 from vllm_mlx_protocols.openai.schema import ChatCompletionRequest, CompletionRequest
 
@@ -64,7 +65,9 @@ def test_readme_and_quick_start_begin_with_the_same_command(root: Path) -> None:
 
 
 def test_every_option_that_is_mentioned_exists(root: Path) -> None:
-    known = known_options(build_parser()) | FOREIGN_OPTIONS
+    added = argparse.ArgumentParser()
+    vllm_mlx_add_options(added)  # by the built-in front-ends, which the core does not know
+    known = known_options(build_parser()) | known_options(added) | FOREIGN_OPTIONS
     for page in pages(root):
         mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
         if page.name == "hooks.md":

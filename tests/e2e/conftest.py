@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -34,9 +35,7 @@ def server(tmp_path_factory):
     if url := os.environ.get("VLLM_MLX_E2E_URL"):
         yield url.rstrip("/")
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp("server") / "log"
     with log.open("w") as sink:
         process = subprocess.Popen([*COMMAND, "--port", str(port)], stdout=sink, stderr=subprocess.STDOUT)
@@ -50,6 +49,13 @@ def server(tmp_path_factory):
             assert process.wait(30) == 0, log.read_text()
         finally:
             process.kill()
+
+
+def free_port():
+    """A port of loopback that was free just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def await_health(url, process, log):
@@ -72,7 +78,7 @@ def base_url(server):
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich", "days": [1, 2]}}\n</tool_call>'
 ARGUMENTS = {"city": "Zürich", "days": [1, 2]}
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "get_weather",
