@@ -88,7 +88,23 @@ def test_directives_count_only_at_the_start(processor, generator):
     assert len(reply(generator, processor.render(user(text)).token_ids)) == len(text)
 
 
-@pytest.mark.parametrize("content", ["", None, [], "#chunk=7", "#open-think\r\n"])
+def test_a_directive_makes_tool_results_the_reply(processor, generator):
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    asked = {"role": "user", "content": "#echo-results\n#chunk=2\ncall f"}
+    called = {"role": "assistant", "content": "call f", "tool_calls": [call]}
+    results = [{"role": "tool", "tool_call_id": "1", "content": text} for text in ("first", "#chunk=1\nlast")]
+    turns = [
+        Chat(messages=[asked]),
+        Chat(messages=[asked, called, *results[:1]]),
+        Chat(messages=[asked, called, *results]),
+    ]
+    assert [said(processor, generator, turn) for turn in turns] == ["call f", "first", "#chunk=1\nlast"]
+    first, second = (processor.render(turn).token_ids for turn in turns[:2])
+    assert second[: len(first)] == first
+    assert said(processor, generator, user("next", *turns[2].messages)) == "next"
+
+
+@pytest.mark.parametrize("content", ["", None, [], "#chunk=7", "#open-think\r\n", "#echo-results"])
 def test_an_empty_message_is_answered_with_the_end_token_at_once(processor, generator, content):
     assert reply(generator, processor.render(user(content)).token_ids) == []
 

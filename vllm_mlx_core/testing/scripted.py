@@ -9,7 +9,10 @@ gets a tool call. Lines at the start of that message can ask for more, and are n
 ``#chunk=7``
     tokens are seven characters wide;
 ``#open-think``
-    the rendered prompt ends with an opened ``<think>`` block.
+    the rendered prompt ends with an opened ``<think>`` block;
+``#echo-results``
+    after tool results the reply is the text of the last of them; without this it is the user message's again, so an
+    agent that was told to call a tool would call it for ever.
 
 A raw prompt (completions) is the script as a whole. Tools are accepted and change nothing. An assistant message that is
 to be continued is taken as the beginning of the reply. To give a server of your own the model, load this module as a

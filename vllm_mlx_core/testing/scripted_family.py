@@ -1,9 +1,9 @@
 """The scripted family: it answers with exactly the text of the last user message. See ``scripted`` for how to use it.
 
 This is its text half; ``_scripted_model`` is the compute half. A rendered conversation is the messages' own texts
-between special tokens: ``<|user|>`` opens what may be a script, ``<|assistant|>`` an answer that ``<|end|>`` closes,
-``<|message|>`` anything else. Answers of earlier turns come out token by token as they were generated, so a
-conversation that goes on shares its prefix with the turn before.
+between special tokens: ``<|user|>`` opens what may be a script (a tool result too, if results are to be echoed),
+``<|assistant|>`` an answer that ``<|end|>`` closes, ``<|message|>`` anything else. Answers of earlier turns come out
+token by token as they were generated, so a conversation that goes on shares its prefix with the turn before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vllm_mlx_core.api import (
 from ._scripted_tokenizer import ScriptedTokenizer, Special
 
 CONTEXT_LENGTH = 131_072
-_DIRECTIVE = re.compile(r"#(?:chunk=(?P<width>[1-9]\d*)|(?P<think>open-think))[ \t]*(?:\r?\n|$)")
+_DIRECTIVE = re.compile(r"#(?:chunk=(?P<width>[1-9]\d*)|(?P<think>open-think)|(?P<echo>echo-results))[ \t]*(?:\r?\n|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,18 @@ class Script:
     text: str
     width: int = 1
     open_think: bool = False
+    echo_results: bool = False
 
     @classmethod
     def read(cls, content: str) -> Script:
         """Take the leading directive lines off ``content``; a line that is no directive is text."""
-        width, open_think = 1, False
+        width, open_think, echo_results = 1, False, False
         while directive := _DIRECTIVE.match(content):
             width = int(directive["width"] or width)
             open_think = open_think or directive["think"] is not None
+            echo_results = echo_results or directive["echo"] is not None
             content = content[directive.end() :]
-        return cls(content, width, open_think)
+        return cls(content, width, open_think, echo_results)
 
 
 class ScriptedProcessor:
@@ -91,6 +93,8 @@ class ScriptedProcessor:
                 ids += [Special.ASSISTANT, *self._tokenizer.split(content, script.width)]
                 if not (chat.continue_final_message and index == len(chat.messages) - 1):
                     ids.append(Special.END)
+            elif role == "tool" and script.echo_results:
+                ids += [Special.USER, *self._tokenizer.split(content, script.width)]
             else:
                 ids += [Special.MESSAGE, *self._tokenizer.split(content)]
         if chat.add_generation_prompt and not chat.continue_final_message:

@@ -1,44 +1,41 @@
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, streamText, tool } from "ai";
+import { generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
+import { baseURL, call, echoed, failure, getWeather, leaves, long, option } from "./common.mjs";
 
-const [baseURL, call] = process.argv.slice(2);
-const provider = createOpenAICompatible({ name: "local", baseURL, apiKey: "none" });
-const model = provider("default");
-const common = { model, maxRetries: 0 };
-const tools = {
-  get_weather: tool({
-    description: "Look at the sky",
-    inputSchema: z.object({ city: z.string(), days: z.array(z.number()) }),
-  }),
+const makers = { "openai-compatible": createOpenAICompatible, openai: createOpenAI, anthropic: createAnthropic };
+const provider = makers[option]({ name: "local", baseURL, apiKey: "none" });
+const providerOptions = { anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } } };
+const ask = (prompt, more = {}) => ({ model: provider("default"), maxRetries: 0, prompt, ...more });
+const described = {
+  description: "Look at the sky",
+  inputSchema: z.object({ city: z.string(), days: z.array(z.number()) }),
 };
+const tools = { get_weather: tool(described) };
+const executed = { get_weather: tool({ ...described, execute: getWeather }) };
 const read = ({ toolName, input }) => ({ name: toolName, arguments: input });
 
-const { text } = await generateText({ ...common, prompt: "Hello 👋" });
-
 let streamed = "";
-for await (const piece of streamText({ ...common, prompt: "Hello 👋" }).textStream) streamed += piece;
+for await (const piece of streamText(ask("Hello 👋")).textStream) streamed += piece;
 
-const thinking = await generateText({ ...common, prompt: "#open-think\nHm.</think>Yes." });
-const whole = await generateText({ ...common, prompt: call, tools });
-const stream = streamText({ ...common, prompt: call, tools });
+const thinking = await generateText(ask("#open-think\nHm.</think>Yes.", { providerOptions }));
+const whole = await generateText(ask(call, { tools }));
+const stream = streamText(ask(call, { tools }));
 const streamedCalls = await stream.toolCalls;
-
-let status = 0;
-try {
-  await generateText({ ...common, model: provider("nope"), prompt: "x" });
-} catch (error) {
-  status = error.statusCode;
-}
+const looped = await generateText(ask(echoed, { tools: executed, stopWhen: stepCountIs(3) }));
 
 console.log(
   JSON.stringify({
-    text,
+    text: (await generateText(ask("Hello 👋"))).text,
     streamed,
     reasoning: thinking.reasoningText,
     call: read(whole.toolCalls[0]),
     streamedCall: read(streamedCalls[0]),
     finish: await stream.finishReason,
-    status,
+    afterTools: looped.text,
+    left: await leaves((abortSignal) => streamText(ask(long, { abortSignal })).textStream),
+    status: await failure(() => generateText({ ...ask("x"), model: provider("nope") })),
   }),
 );
