@@ -13,6 +13,7 @@ from vllm_mlx_core.api import (
     ContextLengthExceeded,
     EngineFailed,
     EngineSettings,
+    GenerateRequest,
     InvalidRequest,
     Overloaded,
     RequestError,
@@ -150,6 +151,16 @@ async def test_a_request_that_takes_too_long_ends_and_is_freed(until_idle):
     async with AsyncEngine("scripted", plugins=[SCRIPTED], settings=slow) as engine:
         with pytest.raises(RequestTimedOut):
             await engine.generate(chat("x" * 100_000))
+        await until_idle(engine)
+
+
+async def test_a_request_may_have_a_time_of_its_own(until_idle):
+    async with AsyncEngine("scripted", plugins=[SCRIPTED], settings=settings()) as engine:
+        wanted = GenerateRequest(request_id="hasty", model="default", prompt="x" * 100_000, timeout_s=0.2)
+        outputs = await engine.loaded.client.generate(wanted)
+        with pytest.raises(RequestTimedOut, match=r"0\.2 seconds"):
+            async for _ in outputs:
+                pass
         await until_idle(engine)
 
 

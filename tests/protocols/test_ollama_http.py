@@ -19,7 +19,7 @@ from vllm_mlx_core.api import (
 from vllm_mlx_core.server import assemble
 from vllm_mlx_core.testing.protocols import ScriptedEngine, connect, events_reply, text_reply
 from vllm_mlx_protocols.ollama import OllamaFrontend
-from vllm_mlx_protocols.ollama.library_routes import REFUSED
+from vllm_mlx_protocols.ollama.management_routes import REFUSED
 
 pytestmark = pytest.mark.anyio
 CHAT = {"model": "default", "messages": [{"role": "user", "content": "Hi"}], "stream": False}

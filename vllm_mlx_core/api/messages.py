@@ -98,6 +98,8 @@ class GenerateRequest(msgspec.Struct, kw_only=True):
     """Whom to account to: the name of the API key, or nothing."""
     trace_id: str | None = None
     """The X-Request-Id of the HTTP request, under which it can be cancelled and found in logs."""
+    timeout_s: float | None = None
+    """How long it may wait and run, in seconds; None: as long as the server's settings say."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

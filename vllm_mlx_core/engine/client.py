@@ -251,9 +251,8 @@ class ModelClient:
             abort=self._abort,
             on_end=self._on_stream_end,
         )
-        stream.time_out_after(
-            settings.timeout_s, RequestTimedOut(f"The request took longer than {settings.timeout_s:g} seconds.")
-        )
+        timeout_s = settings.timeout_s if request.timeout_s is None else request.timeout_s
+        stream.time_out_after(timeout_s, RequestTimedOut(f"The request took longer than {timeout_s:g} seconds."))
         for submit in submits:
             self._streams[submit.sequence_id] = stream
             self._engine.send(submit)

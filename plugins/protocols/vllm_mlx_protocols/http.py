@@ -26,6 +26,22 @@ class JSONBytes(Response):
         return encode(content)
 
 
+def documented_errors(body: str) -> dict[int | str, dict[str, Any]]:
+    """Return the errors of routes for the OpenAPI document, or FastAPI would name its own 422, which nobody ever gets.
+
+    ``body`` says in what form they come.
+    """
+    return {
+        "4XX": {"description": f"What is wrong with the request, in {body}."},
+        "5XX": {"description": f"What the server could not do, in {body}."},
+    }
+
+
+def nobody() -> Response:
+    """Return what nobody will read; 499 is what access logs call a client that left."""
+    return Response(status_code=499)
+
+
 class StreamingEvents(Response):
     """A response that FastAPI takes for one and that an EventStream gives."""
 
@@ -54,20 +70,21 @@ def caller(request: Request) -> Caller:
     return Caller(state.get("user"), state.get("request_id"))
 
 
-async def gather(request: Request, outputs: OutputStream, count: int) -> Sequence[Completion]:
-    """Return the ``count`` finished completions of a request; closes ``outputs``.
-
-    Raises RequestError if generation fails, ClientDisconnected as soon as nobody waits for the answer.
-    """
+async def collect(outputs: OutputStream, count: int) -> Sequence[Completion]:
+    """Return the ``count`` finished completions of a request; closes ``outputs``. Raises RequestError if it fails."""
     completions = [Completion() for _ in range(count)]
-
-    async def read() -> None:
+    try:
         async for step in outputs:
             for output in step:
                 completions[output.choice].add(output)
-
-    try:
-        await or_disconnect(request.receive, read())
     finally:
         await outputs.aclose()
     return completions
+
+
+async def gather(request: Request, outputs: OutputStream, count: int) -> Sequence[Completion]:
+    """Collect for a client. Raises what ``collect`` does, and ClientDisconnected as soon as nobody waits for it."""
+    try:
+        return await or_disconnect(request.receive, collect(outputs, count))
+    finally:
+        await outputs.aclose()  # whoever is cancelled before the work begins leaves this to do

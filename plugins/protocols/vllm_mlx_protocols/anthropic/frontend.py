@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ProtocolFrontend, RequestError
-from vllm_mlx_protocols.http import JSONBytes
+from vllm_mlx_protocols.http import JSONBytes, documented_errors
 
 from .errors import envelope
 from .routes import add_routes
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"description": "What is wrong with the request, in Anthropic's error envelope."},
-    "5XX": {"description": "What the server could not do, in Anthropic's error envelope."},
-}
-"""Documented, or FastAPI would document its own 422, which no client ever gets."""
+_ERRORS = documented_errors("Anthropic's error envelope")
 
 
 class AnthropicFrontend(ProtocolFrontend):

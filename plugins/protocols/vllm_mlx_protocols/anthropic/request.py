@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from vllm_mlx_core.api import Chat, GenerateRequest, InvalidRequest, SamplingParams, Settings
+from vllm_mlx_protocols import thinking
+from vllm_mlx_protocols.limits import check_max_tokens
 
 from .messages import to_messages
 from .schema import MessagesRequest, PromptFields
 from .tools import choose, to_tools
-
-_THINKING_SWITCHES = ("enable_thinking", "thinking", "reasoning")
-"""The names under which templates look up whether the model is to think."""
 
 
 def to_generate(
@@ -76,14 +75,12 @@ def _template_kwargs(body: PromptFields) -> dict[str, Any]:
     if body.output_config is not None and body.output_config.effort is not None:
         kwargs["reasoning_effort"] = body.output_config.effort
     if body.thinking is not None:
-        kwargs.update(dict.fromkeys(_THINKING_SWITCHES, body.thinking.type != "disabled"))
+        kwargs.update(thinking.switch(body.thinking.type != "disabled"))
     return kwargs
 
 
 def _sampling(body: MessagesRequest, settings: Settings) -> SamplingParams:
-    most = settings.max_request_tokens
-    if most is not None and body.max_tokens > most:
-        raise InvalidRequest(f"max_tokens must be at most {most}.", param="max_tokens")
+    check_max_tokens(body.max_tokens, settings, "max_tokens")
     return SamplingParams(
         max_tokens=body.max_tokens,
         temperature=body.temperature,

@@ -41,7 +41,7 @@ def add_routes(router: APIRouter, engine: EngineClient, settings: Settings) -> N
         try:
             (completion,) = await http.gather(request, outputs, 1)
         except ClientDisconnected:
-            return Response(status_code=499)  # nobody reads it; access logs call a client that left so
+            return http.nobody()
         message = to_response(
             completion,
             message_id=message_id,

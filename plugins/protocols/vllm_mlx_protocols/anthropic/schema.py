@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from vllm_mlx_protocols.openai import limits
+from vllm_mlx_protocols import limits
 
 from .ignored import Fields, IgnoredFields, IgnoredMessageFields
 

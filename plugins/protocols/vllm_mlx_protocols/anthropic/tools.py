@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vllm_mlx_core.api import InvalidRequest, Tool
-from vllm_mlx_protocols.http import encode
-from vllm_mlx_protocols.openai import limits
+from vllm_mlx_protocols.tools import ToolUse, checked_schema, unique
 
 from .schema import ToolChoice, ToolDefinition
 
 
-class ToolUse(NamedTuple):
-    """What a request's tools and its ``tool_choice`` come to.
-
-    Tools that must not be called are not offered: a model that sees them writes calls to them as text.
-    """
-
-    offered: Sequence[Tool]
-    allowed: bool = True
-    required: bool = False
-    parallel: bool = True
-
-
 def to_tools(definitions: Sequence[ToolDefinition] | None) -> tuple[Tool, ...]:
     """Return the declared tools. Raises InvalidRequest naming the field."""
-    tools: dict[str, Tool] = {}
-    for index, definition in enumerate(definitions or ()):
-        tool = _tool(definition, f"tools[{index}]")
-        if tool.name in tools:
-            param = f"tools[{index}].name"
-            raise InvalidRequest(f"{param}: there are two tools of this name.", param=param)
-        tools[tool.name] = tool
-    return tuple(tools.values())
+    return unique(
+        (f"tools[{index}].name", _tool(definition, f"tools[{index}]"))
+        for index, definition in enumerate(definitions or ())
+    )
 
 
 def choose(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolUse:
@@ -65,9 +47,8 @@ def _tool(definition: ToolDefinition, where: str) -> Tool:
     param = f"{where}.input_schema"
     if definition.input_schema is None:
         raise InvalidRequest(f"{param} is required.", param=param)
-    if len(encode(definition.input_schema)) > limits.MAX_SCHEMA_BYTES:
-        raise InvalidRequest(f"{param} is larger than {limits.MAX_SCHEMA_BYTES} bytes.", param=param)
-    return Tool(definition.name, definition.description, definition.input_schema, bool(definition.strict))
+    schema = checked_schema(definition.input_schema, param)
+    return Tool(definition.name, definition.description, schema, bool(definition.strict))
 
 
 def _named(name: str | None, tools: Sequence[Tool]) -> Sequence[Tool]:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ProtocolFrontend, RequestError
-from vllm_mlx_protocols.http import JSONBytes
+from vllm_mlx_protocols.http import JSONBytes, documented_errors
 
 from .errors import envelope
-from .library_routes import add_library_routes
 from .lookup_routes import add_lookup_routes
+from .management_routes import add_management_routes
 from .routes import add_generating_routes
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"description": "What is wrong with the request, in Ollama's error body."},
-    "5XX": {"description": "What the server could not do, in Ollama's error body."},
-}
-"""Documented, or FastAPI would document its own 422, which no client ever gets."""
+_ERRORS = documented_errors("Ollama's error body")
 
 
 class OllamaFrontend(ProtocolFrontend):
@@ -32,7 +26,7 @@ class OllamaFrontend(ProtocolFrontend):
         router = APIRouter(prefix="/api", tags=["ollama"], default_response_class=Response, responses=_ERRORS)
         add_generating_routes(router, self.engine, self.settings)
         add_lookup_routes(router, self.engine)
-        add_library_routes(router, self.engine)
+        add_management_routes(router, self.engine)
         return router
 
     def render_error(self, error: RequestError) -> Response:

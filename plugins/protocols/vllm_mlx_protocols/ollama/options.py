@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from vllm_mlx_core.api import InvalidRequest, SamplingParams, Settings
-from vllm_mlx_protocols.openai import limits
+from vllm_mlx_protocols import limits
 
 UNLIMITED = (-2, -1, 0)
 """Values of ``num_predict`` that mean "until the model or the context ends it"."""
@@ -101,7 +101,5 @@ def to_sampling(options: Options | None, settings: Settings, *, logprobs: int | 
 def _limit(num_predict: int | None, settings: Settings) -> int | None:
     if num_predict is None or num_predict in UNLIMITED:
         return None
-    most = settings.max_request_tokens
-    if most is not None and num_predict > most:
-        raise InvalidRequest(f"options.num_predict must be at most {most}.", param="options.num_predict")
+    limits.check_max_tokens(num_predict, settings, "options.num_predict")
     return num_predict

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vllm_mlx_core.api import Chat, GenerateRequest, Infill, InvalidRequest, ModelInfo, Prompt, Settings
+from vllm_mlx_protocols import thinking
 from vllm_mlx_protocols.http import Caller
 from vllm_mlx_protocols.openai import schema as openai
 from vllm_mlx_protocols.openai.tools import to_tools
@@ -12,9 +13,6 @@ from vllm_mlx_protocols.openai.tools import to_tools
 from . import schema
 from .messages import continues, refuse_images, to_messages
 from .options import to_sampling
-
-_THINKING_SWITCHES = ("enable_thinking", "thinking", "reasoning")
-"""The names under which templates look up whether the model is to think."""
 
 
 def to_generate(
@@ -88,7 +86,7 @@ def _refuse_beside(kind: str, others: dict[str, Any]) -> None:
 def _template_kwargs(think: schema.Think | None) -> dict[str, Any]:
     if think is None:
         return {}
-    switches: dict[str, Any] = dict.fromkeys(_THINKING_SWITCHES, bool(think))
+    switches: dict[str, Any] = {**thinking.switch(bool(think))}
     return {**switches, "reasoning_effort": think} if isinstance(think, str) else switches
 
 

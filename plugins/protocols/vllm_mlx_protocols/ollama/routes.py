@@ -37,7 +37,7 @@ def add_generating_routes(router: APIRouter, engine: EngineClient, settings: Set
         try:
             (completion,) = await http.gather(request, outputs, 1)
         except ClientDisconnected:
-            return Response(status_code=499)  # nobody reads it; access logs call a client that left so
+            return http.nobody()
         metrics = outputs.metrics(completion.usage)
         return http.JSONBytes(whole(kind, model.id, completion, metrics, show_thinking=show_thinking))
 

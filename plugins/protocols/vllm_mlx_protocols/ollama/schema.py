@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vllm_mlx_protocols.openai import limits
+from vllm_mlx_protocols import limits
 from vllm_mlx_protocols.openai.schema import Function
 
 from .options import Options

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm_mlx_core.api import Chat, GenerateRequest, InvalidRequest, Settings, Tool
+from vllm_mlx_protocols import thinking
 
 from .messages import to_messages
 from .sampling import check, to_sampling
@@ -14,8 +15,6 @@ from .tools import choose, to_tools
 
 _RESERVED = frozenset({"chat_template", "messages", "tools", "add_generation_prompt", "tokenize"})
 """Template variables that are not the client's to set."""
-_THINKING_SWITCHES = ("enable_thinking", "thinking", "reasoning")
-"""The names under which templates look up whether the model is to think."""
 
 
 def to_generate(
@@ -108,7 +107,7 @@ def _template_kwargs(body: ChatFields) -> dict[str, Any]:
     elif body.reasoning_effort == "none" and thinks is None:
         thinks = False
     if thinks is not None:
-        kwargs.update(dict.fromkeys(_THINKING_SWITCHES, thinks))
+        kwargs.update(thinking.switch(thinks))
     for name, value in (body.chat_template_kwargs or {}).items():
         if name in _RESERVED:
             param = f"chat_template_kwargs.{name}"

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ProtocolFrontend, RequestError
-from vllm_mlx_protocols.http import JSONBytes
+from vllm_mlx_protocols.http import JSONBytes, documented_errors
 
 from .errors import envelope
 from .lookup_routes import add_lookup_routes
 from .routes import add_generating_routes
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"description": "What is wrong with the request, in OpenAI's error envelope."},
-    "5XX": {"description": "What the server could not do, in OpenAI's error envelope."},
-}
-"""Documented, or FastAPI would document its own 422, which no client ever gets."""
+_ERRORS = documented_errors("OpenAI's error envelope")
 
 
 class OpenAIFrontend(ProtocolFrontend):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from . import limits
+from vllm_mlx_protocols import limits
 
 
 class RequestBody(BaseModel):

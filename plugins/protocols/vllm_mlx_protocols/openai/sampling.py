@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from vllm_mlx_core.api import InvalidRequest, SamplingParams, Settings
+from vllm_mlx_protocols import limits
 
-from . import limits
 from .ignored import RequestBody
 from .refused import UNSUPPORTED, refuse
 
@@ -115,8 +115,7 @@ def _max_tokens(field: str, value: int | None, settings: Settings) -> int | None
         return None
     if value < 1:
         raise InvalidRequest(f"{field} must be 1 or more, or -1 for no limit.", param=field)
-    if settings.max_request_tokens is not None and value > settings.max_request_tokens:
-        raise InvalidRequest(f"{field} must be at most {settings.max_request_tokens}.", param=field)
+    limits.check_max_tokens(value, settings, field)
     return value
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from . import limits
+from vllm_mlx_protocols import limits
+
 from .ignored import IgnoredChatFields, IgnoredFields, RequestBody
 from .sampling import SamplingFields
 

@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vllm_mlx_core.api import InvalidRequest, Tool
-from vllm_mlx_protocols.http import encode
+from vllm_mlx_protocols import limits
+from vllm_mlx_protocols.tools import ToolUse, checked_schema, unique
 
-from . import limits
-from .schema import ToolDefinition
-
-
-class ToolUse(NamedTuple):
-    """What a request's tools and its ``tool_choice`` come to.
-
-    Tools that must not be called are not offered: a model that sees them writes calls to them as text.
-    """
-
-    offered: Sequence[Tool]
-    allowed: bool = True
-    required: bool = False
+from .schema import Function, ToolDefinition
 
 
 def to_tools(definitions: Sequence[ToolDefinition] | None) -> tuple[Tool, ...]:
     """Return the declared tools. Raises InvalidRequest if two have one name or a schema is too large."""
-    tools: dict[str, Tool] = {}
-    for index, definition in enumerate(definitions or ()):
-        function = definition.function
-        where = f"tools[{index}].function"
-        if function.name in tools:
-            raise InvalidRequest(f"{where}.name: there are two tools of this name.", param=f"{where}.name")
-        if function.parameters is not None and len(encode(function.parameters)) > limits.MAX_SCHEMA_BYTES:
-            raise InvalidRequest(
-                f"{where}.parameters is larger than {limits.MAX_SCHEMA_BYTES} bytes.", param=f"{where}.parameters"
-            )
-        tools[function.name] = Tool(
-            name=function.name,
-            description=function.description,
-            parameters=function.parameters or {},
-            strict=bool(function.strict),
-        )
-    return tuple(tools.values())
+    return unique(
+        (f"tools[{index}].function.name", _tool(definition.function, f"tools[{index}].function"))
+        for index, definition in enumerate(definitions or ())
+    )
 
 
 def choose(choice: str | dict[str, Any] | None, tools: Sequence[Tool]) -> ToolUse:
@@ -63,6 +39,15 @@ def choose(choice: str | dict[str, Any] | None, tools: Sequence[Tool]) -> ToolUs
     raise _wrong(
         'tool_choice must look like {"type": "function", "function": {"name": …}} or '
         '{"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": […]}}.'
+    )
+
+
+def _tool(function: Function, where: str) -> Tool:
+    return Tool(
+        name=function.name,
+        description=function.description,
+        parameters=checked_schema(function.parameters, f"{where}.parameters"),
+        strict=bool(function.strict),
     )
 
 

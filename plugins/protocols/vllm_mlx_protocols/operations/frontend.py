@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -19,7 +19,7 @@ from vllm_mlx_core.api import (
     StepStats,
     hookimpl,
 )
-from vllm_mlx_protocols.http import JSONBytes
+from vllm_mlx_protocols.http import JSONBytes, documented_errors
 from vllm_mlx_protocols.openai.errors import envelope
 
 from .control_routes import add_control_routes
@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from .metrics import Metrics
     from .tracing import Tracing
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"description": "What is wrong with the request, in OpenAI's error envelope."},
-    "5XX": {"description": "What the server could not do, in OpenAI's error envelope."},
-}
-"""Documented, or FastAPI would document its own 422, which no client ever gets."""
+_ERRORS = documented_errors("OpenAI's error envelope")
 
 
 class OperationsFrontend(ProtocolFrontend):

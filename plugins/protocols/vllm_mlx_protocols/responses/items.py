@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from vllm_mlx_protocols.openai import limits
+from vllm_mlx_protocols import limits
 
 from .reading import Fields
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm_mlx_core.api import Chat, GenerateRequest, InvalidRequest, SamplingParams, Settings
+from vllm_mlx_protocols import thinking
+from vllm_mlx_protocols.limits import check_max_tokens
 
 from .conversation import Conversation
 from .items import Item
 from .schema import ResponsesRequest
 from .tools import Toolbox
 
-_THINKING_SWITCHES = ("enable_thinking", "thinking", "reasoning")
-"""The names under which templates look up whether the model is to think."""
 _REFUSED = {
     "conversation": "conversations are not kept; use previous_response_id",
     "prompt": "there are no stored prompts; send instructions and input",
@@ -36,9 +36,8 @@ def check(body: ResponsesRequest, settings: Settings) -> None:
         raise InvalidRequest("background needs store: true, as the response is fetched later.", param="background")
     if body.background and body.stream:
         raise InvalidRequest("stream: a background response cannot be streamed; poll it.", param="stream")
-    limit = settings.max_request_tokens
-    if limit is not None and body.max_output_tokens is not None and body.max_output_tokens > limit:
-        raise InvalidRequest(f"max_output_tokens must be at most {limit}.", param="max_output_tokens")
+    if body.max_output_tokens is not None:
+        check_max_tokens(body.max_output_tokens, settings, "max_output_tokens")
 
 
 def to_generate(
@@ -95,5 +94,5 @@ def _template_kwargs(body: ResponsesRequest) -> dict[str, Any]:
     if effort is None:
         return {}
     if effort == "none":
-        return dict.fromkeys(_THINKING_SWITCHES, False)
+        return {**thinking.switch(False)}
     return {"reasoning_effort": effort}

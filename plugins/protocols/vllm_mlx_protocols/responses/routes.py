@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ClientDisconnected, EventStream, InvalidRequest, NotFound, or_disconnect
-from vllm_mlx_protocols.http import JSONBytes, StreamingEvents
+from vllm_mlx_protocols.http import JSONBytes, StreamingEvents, documented_errors, nobody
 
 from .items import Item
 from .job import Job, SavingOutputs
@@ -16,10 +16,7 @@ from .schema import ResponsesRequest
 from .service import ResponseService
 from .stream import ResponseStreamEncoder
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"description": "What is wrong with the request, in OpenAI's error envelope."},
-    "5XX": {"description": "What the server could not do, in OpenAI's error envelope."},
-}
+_ERRORS = documented_errors("OpenAI's error envelope")
 _MAX_PAGE = 100
 
 
@@ -40,7 +37,7 @@ def responses_router(service: ResponseService) -> APIRouter:
         try:
             await or_disconnect(request.receive, _finish(service, job))
         except ClientDisconnected:
-            return Response(status_code=499)
+            return nobody()
         finally:
             await job.outputs.aclose()
         return JSONBytes(job.conclude())

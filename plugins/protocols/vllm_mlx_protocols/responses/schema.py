@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vllm_mlx_protocols.openai import limits
+from vllm_mlx_protocols import limits
 
 MAX_ITEMS = 16_384
 MAX_INCLUDES = 64

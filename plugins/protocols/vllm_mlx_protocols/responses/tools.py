@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from vllm_mlx_core.api import InvalidRequest, Tool
-from vllm_mlx_protocols.openai import limits
+from vllm_mlx_protocols import limits
+from vllm_mlx_protocols.tools import checked_schema, unique
 
 from .reading import Fields, read
 
@@ -20,7 +21,7 @@ CUSTOM_INPUT = "input"
 class FunctionTool(Fields):
     """A function; ``parameters`` is a JSON Schema."""
 
-    name: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
+    name: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS, pattern=limits.TOOL_NAME)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -37,7 +38,7 @@ class CustomFormat(Fields):
 class CustomTool(Fields):
     """A tool that takes a text."""
 
-    name: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
+    name: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS, pattern=limits.TOOL_NAME)]
     description: str | None = None
     format: CustomFormat | None = None
 
@@ -58,14 +59,14 @@ def to_toolbox(definitions: Sequence[Mapping[str, Any]] | None, choice: str | Ma
 
     Tools that OpenAI itself would run are left out: agents send them with every request, whatever the server has.
     """
-    tools: dict[str, Tool] = {}
+    tools: list[tuple[str, Tool]] = []
     custom: set[str] = set()
     given: list[Mapping[str, Any]] = []
     for index, definition in enumerate(definitions or ()):
         where = f"tools[{index}]"
         match definition.get("type"):
             case "function":
-                tool = _function(read(FunctionTool, definition, where))
+                tool = _function(read(FunctionTool, definition, where), where)
             case "custom":
                 tool = _custom(read(CustomTool, definition, where))
                 custom.add(tool.name)
@@ -73,15 +74,14 @@ def to_toolbox(definitions: Sequence[Mapping[str, Any]] | None, choice: str | Ma
                 continue
             case _:
                 raise InvalidRequest(f"{where}.type is required: a string.", param=f"{where}.type")
-        if tool.name in tools:
-            raise InvalidRequest(f"{where}.name: there are two tools of this name.", param=f"{where}.name")
-        tools[tool.name] = tool
+        tools.append((f"{where}.name", tool))
         given.append(definition)
-    return _choose(Toolbox(tuple(tools.values()), frozenset(custom), tuple(given)), choice)
+    return _choose(Toolbox(unique(tools), frozenset(custom), tuple(given)), choice)
 
 
-def _function(tool: FunctionTool) -> Tool:
-    return Tool(tool.name, tool.description, tool.parameters or {}, bool(tool.strict))
+def _function(tool: FunctionTool, where: str) -> Tool:
+    schema = checked_schema(tool.parameters, f"{where}.parameters")
+    return Tool(tool.name, tool.description, schema, bool(tool.strict))
 
 
 def _custom(tool: CustomTool) -> Tool:

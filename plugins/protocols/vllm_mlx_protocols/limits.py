@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vllm_mlx_core.api import InvalidRequest, Settings
+
 MAX_MESSAGES = 16_384
 MAX_TOOLS = 1024
 MAX_TOOL_CALLS = 1024
@@ -24,3 +26,10 @@ MAX_DETOKENIZE = 2**18
 """Token ids of one ``/v1/detokenize`` request."""
 TOOL_NAME = r"^[^\s\x00-\x1f\x7f]+$"
 """No blanks and no control characters: the formats in which models write calls cannot hold them."""
+
+
+def check_max_tokens(value: int, settings: Settings, param: str) -> None:
+    """Raise InvalidRequest if a request wants more tokens than the operator grants to one."""
+    most = settings.max_request_tokens
+    if most is not None and value > most:
+        raise InvalidRequest(f"{param} must be at most {most}.", param=param)

@@ -27,7 +27,7 @@ REFUSED = {
 """Routes that Ollama has and this server has not, and why."""
 
 
-def add_library_routes(router: APIRouter, engine: EngineClient) -> None:
+def add_management_routes(router: APIRouter, engine: EngineClient) -> None:
     """Add pull, and the routes that are refused."""
 
     @router.post("/pull", operation_id="ollamaPull")
