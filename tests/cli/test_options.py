@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vllm_mlx_core.api import ApiKey, LoadOptions, Settings, UsageError
-from vllm_mlx_core.cli import options, serve
+from vllm_mlx_core.cli import options, serve, serve_settings
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
 def parse(*argv: str) -> tuple[argparse.Namespace, Settings, LoadOptions]:
     """What the command line ``argv`` becomes, without the record of the options themselves."""
     args = parser().parse_args(argv)
-    settings = options.serve_settings(args)
+    settings = serve_settings.to_settings(args)
     return args, settings, options.load_options(args)
 
 
@@ -123,7 +123,7 @@ def test_options_without_an_effect_say_so():
 
 def test_no_options_give_the_defaults_of_the_api():
     _, settings, load = parse()
-    state_dir = options.default_state_dir()
+    state_dir = serve_settings.default_state_dir()
     assert flatten(settings, load) == flatten(Settings(state_dir=Path(state_dir)), LoadOptions())
 
 
@@ -199,7 +199,7 @@ def test_options_of_plugins_reach_them():
     own = parser()
     own.add_argument("--quota")
     args = own.parse_args(["--quota", "5"])
-    assert options.serve_settings(args).plugin_options["quota"] == "5"
+    assert serve_settings.to_settings(args).plugin_options["quota"] == "5"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vllm_mlx_core.api import LoadOptions, TextDelta, UsageError, VllmMlxError
 
-from . import options, values
+from . import keys, options, values
 from .answering import Answerer, Finished
 from .conversation import HELP as COMMANDS_HELP
 from .conversation import Command, Conversation, parse_command
@@ -41,9 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=values.url,
         help="OpenAI-compatible server to talk to; MODEL is then a name it knows (default: the first it lists)",
     )
-    group.add_argument(
-        "--api-key", metavar="KEY", type=values.name, help=f"key for it (default: ${options.API_KEY_VARIABLE})"
-    )
+    group.add_argument("--api-key", metavar="KEY", type=values.name, help=f"key for it (default: ${keys.VARIABLE})")
 
 
 def run(args: Namespace, host: Host) -> int:
@@ -65,7 +63,7 @@ def _answerer(args: Namespace, host: Host, runner: asyncio.Runner) -> AbstractCo
         raise UsageError("--url talks to a running server: the options about loading and parsing do not apply to it.")
     from . import remote
 
-    api_key = args.api_key or options.environment_api_key()
+    api_key = args.api_key or keys.from_environment()
     return remote.connect(runner, args.url, model=args.model, api_key=api_key, body=options.sampling_body(args))
 
 

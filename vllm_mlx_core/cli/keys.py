@@ -14,6 +14,8 @@ from vllm_mlx_core.api import ApiKey, UsageError
 
 log = logging.getLogger(__name__)
 
+VARIABLE = "VLLM_MLX_API_KEY"
+"""The environment variable that holds a key."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBERED = re.compile(r"key-[0-9]+", re.IGNORECASE)
 
@@ -69,3 +71,13 @@ def distinct(keys: Iterable[ApiKey]) -> tuple[ApiKey, ...]:
             names = " and ".join(sorted(str(each.name or "no name") for each in (other, key)))
             raise UsageError(f"One API key is given twice, with {names}.")
     return tuple(found.values())
+
+
+def from_environment() -> str | None:
+    """Return the API key of the environment. Raises UsageError for an empty one, which must not open a server."""
+    key = os.environ.get(VARIABLE)
+    if key is None:
+        return None
+    if not key.strip():
+        raise UsageError(f"{VARIABLE} is set but empty: give it a key, or unset it to go without one.")
+    return key.strip()

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from . import options
+from . import options, serve_options, serve_settings
 
 if TYPE_CHECKING:
     import socket
@@ -25,12 +25,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.usage = "%(prog)s [MODEL] [option ...]"
     options.add_model(parser, "serve")
-    options.add_network(parser)
+    serve_options.add_network(parser)
     options.add_loading(parser)
-    options.add_output(parser)
-    options.add_scheduling(parser)
-    options.add_cache(parser)
-    options.add_sampling_defaults(parser)
+    serve_options.add_output(parser)
+    serve_options.add_scheduling(parser)
+    serve_options.add_cache(parser)
+    serve_options.add_sampling_defaults(parser)
 
 
 def run(args: Namespace, host: Host) -> int:
@@ -42,7 +42,7 @@ def run(args: Namespace, host: Host) -> int:
     from . import logs
 
     logs.configure(args.log_level, args.log_format)
-    settings = options.serve_settings(args)
+    settings = serve_settings.to_settings(args)
     host.configure(settings)
     for name in settings.protocols:
         host.protocols.get(name)

@@ -1,0 +1,92 @@
+"""From the parsed options of ``serve`` to its ``Settings``."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from vllm_mlx_core.api import ApiKey, EngineSettings, SamplingParams, Settings, UsageError
+
+from . import keys
+from .options import unless_auto
+
+MIB = 1024 * 1024
+
+
+def to_settings(args: Namespace) -> Settings:
+    """Return what the other groups declared.
+
+    Reads the environment for an API key, and the file of keys. Raises UsageError for values that contradict each other
+    and for keys that cannot be read.
+    """
+    limit = args.max_request_tokens
+    if limit is not None and (args.max_tokens or 0) > limit:
+        raise UsageError(
+            f"--max-tokens {args.max_tokens} is larger than --max-request-tokens {limit}: the default would be refused."
+        )
+    return Settings(
+        host=args.host,
+        port=args.port,
+        uds=_path(args.uds),
+        ssl_certfile=_path(args.ssl_certfile),
+        ssl_keyfile=_path(args.ssl_keyfile),
+        allowed_hosts=tuple(dict.fromkeys(args.allowed_host)),
+        cors_origins=tuple(dict.fromkeys(args.cors_origin)),
+        api_keys=_api_keys(args.api_key, _path(args.api_key_file)),
+        rate_limit=args.rate_limit,
+        timeout_s=args.timeout,
+        drain_timeout_s=args.drain_timeout,
+        max_body_bytes=args.max_body_mb * MIB,
+        max_request_tokens=args.max_request_tokens,
+        max_completions=args.max_completions,
+        served_model_name=args.served_model_name,
+        protocols=tuple(args.protocol),
+        state_dir=Path(args.state_dir),
+        log_level=args.log_level,
+        log_format=args.log_format,
+        tool_parser=args.tool_call_parser,
+        reasoning_parser=unless_auto(args.reasoning_parser),
+        validate_tool_calls=args.validate_tool_calls,
+        repair_tool_calls=args.repair_tool_calls,
+        reasoning_fields=args.reasoning_fields,
+        sampling_defaults=SamplingParams(
+            max_tokens=args.max_tokens,
+            temperature=args.default_temperature,
+            top_p=args.default_top_p,
+            top_k=args.default_top_k,
+            min_p=args.default_min_p,
+            presence_penalty=args.default_presence_penalty,
+            frequency_penalty=args.default_frequency_penalty,
+            repetition_penalty=args.default_repetition_penalty,
+        ),
+        template_kwargs=args.default_chat_template_kwargs,
+        engine=EngineSettings(
+            max_num_seqs=args.max_num_seqs,
+            max_queue=args.max_queue,
+            max_num_batched_tokens=args.max_num_batched_tokens,
+            max_model_len=args.max_model_len,
+            self_test=not args.skip_self_test,
+            enforce_eager=args.enforce_eager,
+            cache=args.cache,
+            cache_memory_bytes=None if args.cache_memory_mb is None else args.cache_memory_mb * MIB,
+        ),
+        plugin_options={name: value for name, value in vars(args).items() if name not in ("api_key", "api_key_file")},
+    )
+
+
+def default_state_dir() -> str:
+    """Return where programs of this user keep what outlives them. Makes nothing."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(home, "vllm-mlx")
+
+
+def _api_keys(given: list[ApiKey], file: Path | None) -> tuple[ApiKey, ...]:
+    if given or file is not None:
+        return keys.distinct([*given, *(keys.read(file) if file is not None else ())])
+    key = keys.from_environment()  # as clients send it, so it has no name
+    return () if key is None else (ApiKey(key),)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(os.path.expanduser(text))
