@@ -212,6 +212,7 @@ async def test_a_failure_midway_is_the_last_event(client, engine):
     engine.reply = [*text_reply("ab")[:1], EngineFailed("It broke.")]
     events = await stream(client)
     assert shape(events) == ["message_start", ("start", 0), ("delta", 0), "error"]
+    assert events[-1].pop("request_id"), "by which the operator finds it in the log"
     assert events[-1] == {"type": "error", "error": {"type": "api_error", "message": "It broke."}}
 
 

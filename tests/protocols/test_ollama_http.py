@@ -24,6 +24,8 @@ from vllm_mlx_protocols.ollama.management_routes import REFUSED
 pytestmark = pytest.mark.anyio
 CHAT = {"model": "default", "messages": [{"role": "user", "content": "Hi"}], "stream": False}
 CALL = (ToolCallStart(0, "c1", "f"), ToolCallArguments(0, '{\n"a":'), ToolCallArguments(0, "1\r\n}"), ToolCallEnd(0))
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+"""What curl says of any body."""
 METRICS = [
     "total_duration",
     "load_duration",
@@ -189,7 +191,7 @@ async def test_pulling_a_served_model_succeeds_at_once(client):
 
 @pytest.mark.parametrize(("method", "path"), REFUSED)
 async def test_what_would_change_the_models_is_refused(client, method, path):
-    response = await client.request(method, f"/api{path}".replace("{digest}", "sha256:00"), json={"model": "default"})
+    response = await client.request(method, path.replace("{digest}", "sha256:00"), json={"model": "default"})
     assert response.status_code == 501
     if method != "HEAD":
         assert list(response.json()) == ["error"]
@@ -217,3 +219,26 @@ async def test_the_request_is_known_by_the_callers_name_and_id(engine):
         headers = {"Authorization": "Bearer key", "X-Request-Id": "trace"}
         assert (await client.post("/api/chat", json=CHAT, headers=headers)).status_code == 200
     assert (engine.requests[0].user, engine.requests[0].trace_id) == ("key-1", "trace")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_whoever_knocks_at_the_address_hears_that_it_runs(client, method):
+    answer = await client.request(method, "/")
+    assert answer.status_code == 200
+    assert answer.text == ("Ollama is running" if method == "GET" else "")
+
+
+@pytest.mark.parametrize("kind", [{}, FORM])
+async def test_curl_needs_no_header(client, engine, kind):
+    engine.reply = text_reply("Hello")
+    answer = await client.post("/api/chat", content=json.dumps(CHAT), headers=kind)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["message"]["content"] == "Hello"
+    deep = await client.post("/api/chat", content="[" * 100_000, headers=kind)
+    assert deep.status_code == 400, "it is checked as any JSON is"
+
+
+@pytest.mark.parametrize("kind", [{}, FORM, {"content-type": "text/plain"}])
+async def test_a_web_page_cannot_send_without_being_asked(client, kind):
+    answer = await client.post("/api/chat", content=json.dumps(CHAT), headers={**kind, "origin": "http://evil.example"})
+    assert answer.status_code == 400

@@ -237,9 +237,11 @@ async def test_validation_names_the_field(make_app):
 async def test_a_wrong_method_is_405_and_says_which_are_right(make_app):
     async with connect(make_app()) as client:
         response = await client.get("/plain/whole")
+        health = await client.put("/health")
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
     assert "plain" in response.json()
+    assert (health.status_code, health.headers["allow"]) == (405, "GET, HEAD"), "of all routes of the path"
 
 
 @pytest.mark.anyio

@@ -60,7 +60,8 @@ class RequestError(VllmMlxError):
     """One request failed.
 
     ``param`` names the offending field of the client's request, ``code`` is a short machine-readable reason,
-    ``retry_after_s`` becomes the Retry-After header.
+    ``retry_after_s`` becomes the Retry-After header. ``request_id`` is the X-Request-Id of the request that failed: the
+    server sets it before a front-end renders the error.
     """
 
     status: ClassVar[int] = 500
@@ -79,6 +80,7 @@ class RequestError(VllmMlxError):
         self.param = param
         self.code = code
         self.retry_after_s = retry_after_s
+        self.request_id: str | None = None
 
 
 class InvalidRequest(RequestError):

@@ -94,7 +94,15 @@ class ProtocolFrontend(ABC):
     """
 
     paths: ClassVar[tuple[str, ...]] = ()
-    """Path prefixes whose errors (unknown route, wrong method, bad key) are rendered by this front-end."""
+    """Path prefixes whose errors (unknown route, wrong method, bad key) are rendered by this front-end.
+
+    ``/`` is the address itself only.
+    """
+    assumes_json: ClassVar[bool] = False
+    """Whether a body under ``paths`` that does not say what it is, as ``curl -d`` sends it, is read as JSON.
+
+    Not from web pages: without the header they may send to any server, whatever it says of other origins.
+    """
 
     def __init__(self, engine: EngineClient, settings: Settings) -> None:
         self.engine = engine

@@ -76,16 +76,18 @@ class EventStream:
         self._encoder = encoder
         self._keep_alive_s = keep_alive_s
         self._headers = [(b"content-type", content_type.encode("latin-1")), *_HEADERS]
+        self._request_id: str | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer the request."""
+        self._request_id = scope.get("state", {}).get("request_id")
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             await or_disconnect(receive, self._run(send))
         except ClientDisconnected:
             pass
         except asyncio.CancelledError:
-            await send(_body(self._encoder.error(Overloaded("The server is shutting down.")), more=False))
+            await send(_body(self._error(Overloaded("The server is shutting down.")), more=False))
             raise
         finally:
             await self._outputs.aclose()
@@ -95,13 +97,17 @@ class EventStream:
         try:
             last = await self._send_all(send, pulse)
         except RequestError as error:
-            last = self._encoder.error(error)
+            last = self._error(error)
         except Exception:
             log.exception("A stream failed")
-            last = self._encoder.error(EngineFailed("The server failed on this request."))
+            last = self._error(EngineFailed("The server failed on this request."))
         finally:
             pulse.stop()
         await send(_body(last, more=False))
+
+    def _error(self, error: RequestError) -> bytes:
+        error.request_id = self._request_id
+        return self._encoder.error(error)
 
     async def _send_all(self, send: Send, pulse: _Pulse) -> bytes:
         encode = self._encoder.feed

@@ -15,7 +15,7 @@ from vllm_mlx_core.host import Host
 from vllm_mlx_core.host.discovery import Entry
 from vllm_mlx_core.host.loading import attempt
 
-from . import errors, host_check
+from . import assumed_json, errors, host_check
 from .auth import Auth
 from .cors import CORS
 from .health import health_router
@@ -85,23 +85,32 @@ def _assemble(
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.include_router(health_router(engine))
+    health = health_router(engine)
+    app.include_router(health)
+    routes = _api_routes(health)
     taken: dict[tuple[str, str], ProtocolFrontend] = {}
     for frontend, router in routed:
-        for route in router.routes:
-            if isinstance(route, APIRoute):
-                _claim(taken, frontend, route)
+        for route in _api_routes(router):
+            _claim(taken, frontend, route)
+            routes.append(route)
         app.include_router(router)
     app.state.paths = frozenset(path for _, path in taken)
     mount(app)
-    _protect(app, errors.Renderer(frontends), settings)
+    renderer = errors.Renderer(frontends)
+    errors.install(app, renderer, routes)
+    _protect(app, renderer, settings, assumed_json.paths_of(frontends))
     return app
 
 
-def _protect(app: FastAPI, renderer: errors.Renderer, settings: Settings) -> None:
+def _api_routes(router: APIRouter) -> list[APIRoute]:
+    return [route for route in router.routes if isinstance(route, APIRoute)]
+
+
+def _protect(app: FastAPI, renderer: errors.Renderer, settings: Settings, json_paths: Sequence[str]) -> None:
     """Wrap everything that is mounted so far. What is added last stands outermost."""
-    errors.install(app, renderer)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    if json_paths:
+        app.add_middleware(assumed_json.AssumeJSON, paths=json_paths)
     if settings.rate_limit:
         app.add_middleware(RateLimit, limit=settings.rate_limit)
     app.add_middleware(Auth, keys=settings.api_keys)

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vllm_mlx_core.api import (
@@ -25,6 +26,7 @@ from vllm_mlx_core.api import (
     Unsupported,
 )
 
+from .paths import is_under
 from .shutdown import is_shutdown
 from .validation import describe
 
@@ -41,13 +43,14 @@ class Renderer:
     """Chooses who renders an error: the front-end with the longest of its ``paths`` that leads to the request's."""
 
     def __init__(self, frontends: Sequence[ProtocolFrontend]) -> None:
-        owners = [(path.rstrip("/"), frontend) for frontend in frontends for path in frontend.paths]
+        owners = [(path, frontend) for frontend in frontends for path in frontend.paths]
         self._owners = sorted(owners, key=lambda owner: len(owner[0]), reverse=True)
 
-    def render(self, path: str, error: RequestError) -> Response:
-        """Return the response for ``error`` on ``path``. Never raises."""
+    def render(self, scope: Scope, error: RequestError) -> Response:
+        """Return the response for ``error`` on the path of a request. Never raises."""
+        error.request_id = scope.get("state", {}).get("request_id")
         try:
-            response = self._render(path, error)
+            response = self._render(scope["path"], error)
         except Exception:
             log.exception("A front-end could not render %s", type(error).__name__)
             response = plain(error)
@@ -59,7 +62,7 @@ class Renderer:
 
     def _render(self, path: str, error: RequestError) -> Response:
         for prefix, frontend in self._owners:
-            if path == prefix or path.startswith(f"{prefix}/"):
+            if is_under(path, prefix):
                 return frontend.render_error(error)
         return plain(error)
 
@@ -106,22 +109,24 @@ class ErrorBoundary:
                 if is_shutdown(failure):
                     return
                 raise
-        await self._renderer.render(scope["path"], error)(scope, receive, send)
+        await self._renderer.render(scope, error)(scope, receive, send)
 
 
-def install(app: FastAPI, renderer: Renderer) -> None:
-    """Replace the framework's own error bodies. Mutates ``app``."""
+def install(app: FastAPI, renderer: Renderer, routes: Sequence[Route]) -> None:
+    """Replace the framework's own error bodies. ``routes`` are those that ``app`` has. Mutates ``app``."""
 
     async def on_http(request: Request, failure: Exception) -> Response:
         assert isinstance(failure, HTTPException)
-        response = renderer.render(request.scope["path"], _from_http(request, failure))
+        response = renderer.render(request.scope, _from_http(request, failure))
         for name, value in (failure.headers or {}).items():
             response.headers.setdefault(name, value)
+        if failure.status_code == 405 and (methods := _methods(routes, request.scope["path"])):
+            response.headers["allow"] = ", ".join(sorted(methods))
         return response
 
     async def on_validation(request: Request, failure: Exception) -> Response:
         assert isinstance(failure, RequestValidationError)
-        return renderer.render(request.scope["path"], describe(failure))
+        return renderer.render(request.scope, describe(failure))
 
     app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(RequestValidationError, on_validation)
@@ -140,6 +145,11 @@ _KINDS: dict[int, type[RequestError]] = {
         RequestTimedOut,
     )
 }
+
+
+def _methods(routes: Sequence[Route], path: str) -> set[str]:
+    """Return what may be done with a path: the framework names the methods of the first of its routes only."""
+    return {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
 
 
 def _from_http(request: Request, failure: HTTPException) -> RequestError:

@@ -20,4 +20,5 @@ _TYPES = {
 def envelope(error: RequestError) -> dict[str, Any]:
     """Return the error as Anthropic says it; its types name what they know, the others by whose fault it is."""
     fallback = "invalid_request_error" if error.status < 499 else "api_error"
-    return {"type": "error", "error": {"type": _TYPES.get(error.status, fallback), "message": error.message}}
+    body = {"type": "error", "error": {"type": _TYPES.get(error.status, fallback), "message": error.message}}
+    return body if error.request_id is None else {**body, "request_id": error.request_id}

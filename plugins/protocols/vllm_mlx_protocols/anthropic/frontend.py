@@ -29,4 +29,5 @@ class AnthropicFrontend(ProtocolFrontend):
 
     def render_error(self, error: RequestError) -> Response:
         """Return Anthropic's error envelope."""
-        return JSONBytes(envelope(error), error.status)
+        headers = None if error.request_id is None else {"request-id": error.request_id}
+        return JSONBytes(envelope(error), error.status, headers)

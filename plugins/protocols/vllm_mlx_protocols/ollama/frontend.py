@@ -11,6 +11,7 @@ from vllm_mlx_protocols.http import JSONBytes, documented_errors
 from .errors import envelope
 from .lookup_routes import add_lookup_routes
 from .management_routes import add_management_routes
+from .root import add_root
 from .routes import add_generating_routes
 
 _ERRORS = documented_errors("Ollama's error body")
@@ -19,11 +20,13 @@ _ERRORS = documented_errors("Ollama's error body")
 class OllamaFrontend(ProtocolFrontend):
     """Serves ``/api``: chat, generate, what is served, and refusals of whatever would change what is served."""
 
-    paths = ("/api",)
+    paths = ("/api", "/")
+    assumes_json = True
 
     def router(self) -> APIRouter:
         """Return the routes."""
-        router = APIRouter(prefix="/api", tags=["ollama"], default_response_class=Response, responses=_ERRORS)
+        router = APIRouter(tags=["ollama"], default_response_class=Response, responses=_ERRORS)
+        add_root(router)
         add_generating_routes(router, self.engine, self.settings)
         add_lookup_routes(router, self.engine)
         add_management_routes(router, self.engine)

@@ -20,7 +20,7 @@ OLLAMA_VERSION = "0.14.0"
 
 
 def add_lookup_routes(router: APIRouter, engine: EngineClient) -> None:
-    """Add version, tags, ps and show to the routes of ``/api``."""
+    """Add version, tags, ps and show to the routes."""
 
     async def sizes() -> dict[str, int]:
         return {stats.model: stats.weights_bytes for stats in await engine.stats()}
@@ -43,11 +43,11 @@ def add_lookup_routes(router: APIRouter, engine: EngineClient) -> None:
         weights = await sizes()
         return JSONBytes({"models": [running(info, weights.get(info.id, 0)) for info in engine.models()]})
 
-    look_up("/version", "ollamaVersion", tell_version)
-    look_up("/tags", "ollamaTags", list_models)
-    look_up("/ps", "ollamaPs", list_running)
+    look_up("/api/version", "ollamaVersion", tell_version)
+    look_up("/api/tags", "ollamaTags", list_models)
+    look_up("/api/ps", "ollamaPs", list_running)
 
-    @router.post("/show", operation_id="ollamaShow")
+    @router.post("/api/show", operation_id="ollamaShow")
     async def show(body: NamedRequest) -> Response:
         """Describe a model."""
         return JSONBytes(shown(named(engine, body)))

@@ -15,14 +15,14 @@ from .schema import PullRequest
 from .stream import NDJSON, line
 
 REFUSED = {
-    ("POST", "/push"): "models are not published from here",
-    ("POST", "/create"): "models are made elsewhere, and served by the operator",
-    ("POST", "/copy"): "other names of a model are the operator's to give (--served-model-name)",
-    ("DELETE", "/delete"): "what is served is the operator's to choose",
-    ("POST", "/blobs/{digest}"): "this server takes no files",
-    ("HEAD", "/blobs/{digest}"): "this server takes no files",
-    ("POST", "/embed"): "embeddings are not in this build",
-    ("POST", "/embeddings"): "embeddings are not in this build",
+    ("POST", "/api/push"): "models are not published from here",
+    ("POST", "/api/create"): "models are made elsewhere, and served by the operator",
+    ("POST", "/api/copy"): "other names of a model are the operator's to give (--served-model-name)",
+    ("DELETE", "/api/delete"): "what is served is the operator's to choose",
+    ("POST", "/api/blobs/{digest}"): "this server takes no files",
+    ("HEAD", "/api/blobs/{digest}"): "this server takes no files",
+    ("POST", "/api/embed"): "embeddings are not in this build",
+    ("POST", "/api/embeddings"): "embeddings are not in this build",
 }
 """Routes that Ollama has and this server has not, and why."""
 
@@ -30,7 +30,7 @@ REFUSED = {
 def add_management_routes(router: APIRouter, engine: EngineClient) -> None:
     """Add pull, and the routes that are refused."""
 
-    @router.post("/pull", operation_id="ollamaPull")
+    @router.post("/api/pull", operation_id="ollamaPull")
     async def pull(body: PullRequest) -> Response:
         """Say that a served model is here, as clients pull before they use one. Nothing is ever fetched."""
         try:
@@ -41,7 +41,7 @@ def add_management_routes(router: APIRouter, engine: EngineClient) -> None:
         return JSONBytes(success) if body.stream is False else Response(line(success), media_type=NDJSON)
 
     for (method, path), reason in REFUSED.items():
-        name = path.split("/")[1]
+        name = path.split("/")[2]
         router.add_api_route(
             path,
             _refusal(f"{name} is not supported: {reason}."),
