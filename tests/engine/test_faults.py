@@ -120,6 +120,7 @@ async def test_a_request_can_be_cancelled_in_the_queue_in_prefill_and_in_decode(
         ([40], SamplingParams(top_p=0), "top_p"),
         ([40], SamplingParams(logit_bias={10**7: 1.0}), "logit_bias"),
         ([40], SamplingParams(repetition_penalty=0), "repetition_penalty"),
+        ([40], SamplingParams(repetition_penalty=1e-10), "repetition_penalty"),
         ([40], SamplingParams(presence_penalty=float("nan")), "presence_penalty"),
         ([40], SamplingParams(temperature=float("inf")), "temperature"),
         ([40], SamplingParams(logit_bias={4: float("inf")}), "logit_bias"),

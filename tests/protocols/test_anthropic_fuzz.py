@@ -71,7 +71,7 @@ def check(client, path, content):
     assert response.status_code < 500, response.text
     if response.status_code >= 400:
         body = response.json()
-        assert list(body) == ["type", "error"]
+        assert list(body) == ["type", "error", "request_id"]
         assert set(body["error"]) == {"type", "message"}
         assert isinstance(body["error"]["message"], str)
     else:

@@ -273,6 +273,6 @@ def add_sampling_defaults(parser: ArgumentParser) -> None:
         ("min-p", values.number(0, 1), "0 is off"),
         ("presence-penalty", values.number(-2, 2), "0 is off"),
         ("frequency-penalty", values.number(-2, 2), "0 is off"),
-        ("repetition-penalty", values.number(0, above=True), "1 is off"),
+        ("repetition-penalty", values.number(0.01), "1 is off"),
     ):
         group.add_argument(f"--default-{option}", metavar="X", type=convert, help=what)

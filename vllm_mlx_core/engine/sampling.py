@@ -21,6 +21,8 @@ NEUTRAL: dict[str, float | int] = {
 }
 SEEDS = 1 << 63
 MAX_LOGPROBS = 20
+MIN_REPETITION_PENALTY = 0.01
+"""Smaller ones are what nobody means, and float32 divides by them into infinity."""
 
 
 def resolve(params: SamplingParams, *defaults: SamplingParams, vocab_size: int, choice: int = 0) -> SamplingSpec:
@@ -67,11 +69,12 @@ def _check(values: dict[str, Any]) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
             raise InvalidRequest(f"{name} must be a finite number, not {value}.", param=name)
+    repeats, least = values["repetition_penalty"], MIN_REPETITION_PENALTY
     for name, is_right, must in (
         ("temperature", values["temperature"] >= 0, "at least 0"),
         ("top_p", 0 < values["top_p"] <= 1, "above 0 and at most 1"),
         ("min_p", 0 <= values["min_p"] <= 1, "from 0 to 1"),
-        ("repetition_penalty", values["repetition_penalty"] > 0, "above 0"),
+        ("repetition_penalty", repeats >= least, f"at least {least}"),
     ):
         if not is_right:
             raise InvalidRequest(f"{name} must be {must}, not {values[name]}.", param=name)

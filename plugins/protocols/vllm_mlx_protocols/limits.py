@@ -19,6 +19,8 @@ MAX_TOP_LOGPROBS = 20
 MAX_PROMPTS = 256
 """Prompts of one ``/v1/completions`` request."""
 MAX_METADATA = 16
+MIN_REPETITION_PENALTY = 0.01
+"""Below, float32 arithmetic on logits ends in numbers that are none."""
 MAX_SALT_CHARS = 1024
 MAX_SCHEMA_BYTES = 256 * 1024
 """JSON text of one function's parameters."""

@@ -42,13 +42,8 @@ def add_management_routes(router: APIRouter, engine: EngineClient) -> None:
 
     for (method, path), reason in REFUSED.items():
         name = path.split("/")[2]
-        router.add_api_route(
-            path,
-            _refusal(f"{name} is not supported: {reason}."),
-            methods=[method],
-            operation_id=f"ollama{method.title()}{name.title()}",
-            description=f"Refused: {reason}.",
-        )
+        refusal = _refusal(f"{name} is not supported: {reason}.")
+        router.add_api_route(path, refusal, methods=[method], include_in_schema=False)
 
 
 def _refusal(message: str) -> Callable[[], Awaitable[Response]]:

@@ -36,7 +36,7 @@ class HonouredOptions(BaseModel):
         ]
         | None
     ) = None
-    repeat_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    repeat_penalty: Annotated[float, Field(ge=limits.MIN_REPETITION_PENALTY, le=10)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
 
