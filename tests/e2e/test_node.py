@@ -71,11 +71,6 @@ def test_anthropic(run):
     assert run("anthropic.mjs") == EXPECTED | {"finish": "tool_use", "counted": True}
 
 
-@pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai", "openai-compatible", "anthropic"])
 def test_ai_sdk(run, provider):
     assert run("ai-sdk.mjs", provider) == EXPECTED | {"finish": "tool-calls"}
-
-
-def test_ai_sdk_over_responses(run):
-    shown = {"reasoning": ""}  # this provider shows summaries only, and thoughts come as they are
-    assert run("ai-sdk.mjs", "openai") == EXPECTED | {"finish": "tool-calls"} | shown

@@ -111,7 +111,8 @@ def test_logit_bias_keys_are_token_ids(key):
     [
         ("n", 0), ("temperature", 2.1), ("temperature", -0.1), ("temperature", "0.5"), ("temperature", float("nan")),
         ("top_p", 0), ("top_p", 1.1), ("top_k", -2), ("min_p", 1.5), ("presence_penalty", 2.5),
-        ("frequency_penalty", -2.5), ("repetition_penalty", 0), ("repetition_penalty", 1e-10), ("seed", 2**63), ("seed", 1.5), ("stop", 3),
+        ("frequency_penalty", -2.5), ("repetition_penalty", 0), ("repetition_penalty", 1e-10),
+        ("seed", 2**63), ("seed", 1.5), ("stop", 3),
         ("stop_token_ids", [-1]), ("logit_bias", {"1": 101}), ("logit_bias", {str(k): 1 for k in range(1025)}),
         ("top_logprobs", 21), ("min_tokens", -1), ("max_tokens", "5"), ("max_tokens", True), ("stream", "yes"),
         ("messages", []), ("messages", "Hi"), ("tools", [{"type": "custom"}]), ("tools", [WEATHER] * 1025),

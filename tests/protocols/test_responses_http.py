@@ -147,6 +147,27 @@ async def test_a_stream_ends_with_the_response_that_is_given_in_one_piece(client
     assert [tool["type"] for tool in whole["tools"]] == ["function", "custom"]
 
 
+async def test_thoughts_come_as_a_summary_for_clients_that_ask_for_one(client, engine):
+    engine.reply = events_reply(ReasoningDelta("Hm"), ReasoningDelta("m."), TextDelta("Yes."))
+    for reasoning in ({"summary": "auto"}, {"generate_summary": "concise"}):
+        whole = await ask(client, reasoning=reasoning)
+        events = await stream(client, reasoning=reasoning)
+        assert without_ids(events[-1]["response"]) == without_ids(whole)
+        assert whole["reasoning"]["summary"] == "detailed"
+        thoughts = whole["output"][0]
+        assert (thoughts["summary"], thoughts["content"]) == ([{"type": "summary_text", "text": "Hmm."}], [])
+        told = [event for event in events if "reasoning" in event["type"]]
+        assert [event["type"].removeprefix("response.reasoning_summary_") for event in told] == [
+            *("part.added", "text.delta", "text.delta", "text.done", "part.done"),
+        ]
+        assert {(event["item_id"], event["summary_index"]) for event in told} == {
+            (events[-1]["response"]["output"][0]["id"], 0)
+        }
+        assert (told[1]["delta"] + told[2]["delta"], told[3]["text"]) == ("Hmm.", "Hmm.")
+    await ask(client, input=[*whole["output"], {"role": "user", "content": "Sure?"}])
+    assert engine.requests[-1].prompt.messages[0]["reasoning_content"] == "Hmm.", "it can be sent back"
+
+
 async def test_every_delta_belongs_to_an_item_that_was_added_and_joins_to_what_is_done(client, engine):
     engine.reply = events_reply(*CALLS, finish="tool_calls")
     events = await stream(client, tools=TOOLS)

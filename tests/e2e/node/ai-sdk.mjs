@@ -7,7 +7,10 @@ import { baseURL, call, echoed, failure, getWeather, leaves, long, option } from
 
 const makers = { "openai-compatible": createOpenAICompatible, openai: createOpenAI, anthropic: createAnthropic };
 const provider = makers[option]({ name: "local", baseURL, apiKey: "none" });
-const providerOptions = { anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } } };
+const providerOptions = {
+  anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } },
+  openai: { reasoningSummary: "auto", forceReasoning: true },
+};
 const ask = (prompt, more = {}) => ({ model: provider("default"), maxRetries: 0, prompt, ...more });
 const described = {
   description: "Look at the sky",

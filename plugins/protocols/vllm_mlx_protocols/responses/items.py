@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from vllm_mlx_protocols import limits
-
-from .reading import Fields
+from vllm_mlx_protocols.reading import Fields
 
 Item: TypeAlias = Mapping[str, Any]
 
@@ -73,15 +72,16 @@ class OutputItem(Fields):
 class ReasoningItem(Fields):
     """What the model thought."""
 
+    summary: Annotated[list[Part], Field(max_length=limits.MAX_PARTS)] | None = None
     content: Annotated[list[Part], Field(max_length=limits.MAX_PARTS)] | None = None
     encrypted_content: str | None = None
 
     @property
     def text(self) -> str:
         """The thoughts; empty if they are another server's secret."""
-        if self.content:
-            return "".join(part.text or "" for part in self.content)
-        return unseal(self.encrypted_content or "")
+        if self.encrypted_content and not self.content:
+            return unseal(self.encrypted_content)
+        return "".join(part.text or "" for part in self.content or self.summary or ())
 
 
 class ReferenceItem(Fields):

@@ -32,16 +32,17 @@ from .tools import CUSTOM_INPUT
 class Recorder:
     """Records one response. ``output`` holds its items, in the order of their ``output_index``.
 
-    ``custom`` names the tools that take a text, ``seals`` asks for encrypted reasoning. A call to a custom tool appears
-    when it is complete: half a text would run as a whole one.
+    ``custom`` names the tools that take a text, ``seals`` asks for encrypted reasoning, ``summarises`` for reasoning
+    where a summary would be. A call to a custom tool appears when it is complete: half a text would run as a whole one.
     """
 
-    def __init__(self, *, custom: frozenset[str] = frozenset(), seals: bool = False) -> None:
+    def __init__(self, *, custom: frozenset[str] = frozenset(), seals: bool = False, summarises: bool = False) -> None:
         self.output: list[dict[str, Any]] = []
         self.finish: FinishReason | None = None
         self.usage: Usage | None = None
         self._custom = custom
         self._seals = seals
+        self._summarises = summarises
         self._speech: Speech | None = None
         self._blank = ""
         self._logprobs: list[TokenLogprobs] = []
@@ -84,7 +85,7 @@ class Recorder:
         yield self._speech.grow(text, logprobs)
 
     def _open_speech(self, kind: str) -> Iterator[Event]:
-        self._speech = Speech(kind, len(self.output))
+        self._speech = Speech(kind, len(self.output), summarised=self._summarises)
         self.output.append(self._speech.item)
         yield from self._speech.open()
 

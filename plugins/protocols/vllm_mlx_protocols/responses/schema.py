@@ -37,7 +37,10 @@ class Reasoning(_Fields):
 
     effort: Annotated[str, Field(max_length=64)] | None = None
     """``none`` switches thinking off; anything else is a variable for the chat template."""
-    summary: str | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    """Any of them: the thoughts come in full, as the text of a summary."""
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    """The older name of ``summary``."""
 
 
 class TextFormat(_Fields):
@@ -110,6 +113,11 @@ class ResponsesRequest(_Fields):
     def stores(self) -> bool:
         """Whether the response can be fetched later."""
         return self.store is not False
+
+    @property
+    def wants_summary(self) -> bool:
+        """Whether the client reads thoughts where a summary of them would be."""
+        return self.reasoning is not None and bool(self.reasoning.summary or self.reasoning.generate_summary)
 
     def includes(self, what: Include) -> bool:
         """Return whether the answer is to contain ``what``."""

@@ -14,11 +14,11 @@ from vllm_mlx_core.api import (
     Settings,
 )
 from vllm_mlx_protocols.openai.errors import model_not_found
+from vllm_mlx_protocols.reading import read
 
 from .background import Background
 from .items import ReferenceItem, kind, new_id, normalised
 from .job import Job
-from .reading import read
 from .recorder import Recorder
 from .request import check, to_generate
 from .response import new_response
@@ -46,7 +46,11 @@ class ResponseService:
             outputs = await self._engine.generate(wanted)
         except ContextLengthExceeded as error:
             raise _too_long(body, error) from error
-        recorder = Recorder(custom=toolbox.custom, seals=body.includes("reasoning.encrypted_content"))
+        recorder = Recorder(
+            custom=toolbox.custom,
+            seals=body.includes("reasoning.encrypted_content"),
+            summarises=body.wants_summary,
+        )
         return Job(owner or "", response, items, recorder, outputs)
 
     async def count(self, body: ResponsesRequest, owner: str | None) -> int:
