@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from vllm_mlx_core.api import MissingExtra, RequestSummary, Settings, Usage
 from vllm_mlx_core.server import assemble
-from vllm_mlx_core.testing.protocols import ScriptedEngine
+from vllm_mlx_core.testing.protocols import ScriptedEngine, connect
 from vllm_mlx_protocols.operations.frontend import OperationsFrontend
 from vllm_mlx_protocols.operations.options import add_options, check_options
 from vllm_mlx_protocols.operations.tracing import Tracing
@@ -136,6 +136,25 @@ async def test_a_server_sends_its_last_spans_when_it_stops(monkeypatch):
     assert exporter.endpoint == "http://collector/v1/traces"
     assert {span.name for span in exporter.spans} == {"request", "queue", "prefill", "decode"}
     assert exporter.ended
+
+
+@pytest.mark.anyio
+async def test_a_trace_goes_on_where_the_clients_left_it(monkeypatch):
+    monkeypatch.setattr("vllm_mlx_protocols.operations.tracing.OTLPSpanExporter", Kept)
+    made.clear()
+    engine = ScriptedEngine()
+    settings = Settings(plugin_options={"otel_endpoint": "http://collector/v1/traces"})
+    frontend = OperationsFrontend(engine, settings)
+    app = assemble(engine, [frontend], settings, mount=frontend.vllm_mlx_mount)
+    trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    headers = {"t1": f"00-{trace}-{span}-01", "t2": "nonsense", "t3": f"00-{trace}-{span}-00"}
+    async with app.router.lifespan_context(app), connect(app) as client:
+        for request_id, parent in headers.items():
+            await client.get("/ready", headers={"x-request-id": request_id, "traceparent": parent})
+            frontend.vllm_mlx_request_finished(msgspec.structs.replace(DONE, trace_id=request_id))
+    first, second = (each for each in made[0].spans if each.name == "request")
+    assert (f"{first.parent.trace_id:032x}", f"{first.parent.span_id:016x}") == (trace, span)
+    assert second.parent is None, "what cannot be read begins a trace, and what is not sampled elsewhere is not here"
 
 
 def parse(*arguments):

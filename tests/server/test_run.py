@@ -111,6 +111,24 @@ def answer_to(port, pieces):
     return answer
 
 
+@pytest.mark.parametrize("path", [b"stream", b"whole"])
+def test_an_old_client_gets_no_chunks(serving, make_app, engine, path):
+    engine.reply = text_reply("ab")
+    body = b'{"text": "x"}'
+    head = b"POST /plain/%s HTTP/%s\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    with serving(make_app()) as server:
+        old, new = (
+            answer_to(server.port, [head % (path, version) + b"Content-Length: %d\r\n\r\n" % len(body) + body])
+            for version in (b"1.0", b"1.1")
+        )
+    told, _, text = old.partition(b"\r\n\r\n")
+    assert told.startswith(b"HTTP/1.1 200 ")
+    assert b"transfer-encoding" not in told.lower()
+    assert b"connection: close" in told.lower()
+    assert text.startswith(b"data: start\n\ndata: a\n\n" if path == b"stream" else b"{")
+    assert (b"transfer-encoding: chunked" in new.lower()) == (path == b"stream")
+
+
 @pytest.mark.parametrize(
     "request_",
     [

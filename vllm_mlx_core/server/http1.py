@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from vllm_mlx_core.api import InvalidRequest, RequestError
 
+from .close_delimited import CloseDelimited
 from .errors import plain
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -68,6 +69,8 @@ class HTTP1(HttpToolsProtocol):
             self._refusal = _too_large()
             raise self._refusal
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0" and self.cycle is not None:
+            self.cycle.send = CloseDelimited(self.cycle)  # type: ignore[method-assign]
 
     def send_400_response(self, msg: str) -> None:
         """Say what is wrong and close; only close if that would fall into the middle of an answer."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 from starlette.responses import Response
 
 from vllm_mlx_core.api import (
@@ -68,6 +68,14 @@ class OperationsFrontend(ProtocolFrontend):
     def render_error(self, error: RequestError) -> Response:
         """Return OpenAI's error envelope."""
         return JSONBytes(envelope(error), error.status)
+
+    @hookimpl
+    def vllm_mlx_mount(self, app: FastAPI) -> None:
+        """Look out for the traces that requests belong to."""
+        if self._tracing is not None:
+            from .incoming_traces import NoteTraces
+
+            app.add_middleware(NoteTraces, traces=self._tracing.incoming)
 
     @hookimpl
     def vllm_mlx_request_finished(self, summary: RequestSummary) -> None:

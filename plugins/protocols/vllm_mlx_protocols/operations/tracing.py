@@ -15,6 +15,8 @@ from opentelemetry.util.types import AttributeValue
 
 from vllm_mlx_core.api import RequestSummary
 
+from .incoming_traces import IncomingTraces
+
 SERVICE = "vllm-mlx"
 EXPORT_TIMEOUT_S = 5.0
 """How long a collector may take. It also bounds how long a stop waits for one that is away."""
@@ -25,10 +27,11 @@ class Tracing:
     """Makes spans of requests and hands them to a processor. Event-loop thread, but for ``close``.
 
     The span ``request`` has up to three children, which follow one another: ``queue``, ``prefill`` and ``decode``. None
-    holds any text of prompt or answer.
+    holds any text of prompt or answer. ``incoming`` knows the traces that the requests belong to.
     """
 
     def __init__(self, processor: SpanProcessor) -> None:
+        self.incoming = IncomingTraces()
         ours = Resource.create({SERVICE_NAME: SERVICE, SERVICE_VERSION: version("vllm-mlx-core")})
         resource = ours.merge(OTELResourceDetector().detect())  # what the operator says in the environment wins
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -44,8 +47,9 @@ class Tracing:
         """Make the spans of a request that ends now."""
         end = time.time_ns()
         start = end - _ns(summary.total_s)
+        outside = self.incoming.parent(summary.trace_id)
         span = self._tracer.start_span(
-            "request", Context(), kind=SpanKind.SERVER, attributes=_attributes(summary), start_time=start
+            "request", outside, kind=SpanKind.SERVER, attributes=_attributes(summary), start_time=start
         )
         parent = set_span_in_context(span, Context())
         taken_up = end if summary.queued_s is None else start + _ns(summary.queued_s)
