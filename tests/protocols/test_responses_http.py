@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -389,6 +391,70 @@ async def test_a_server_that_stops_ends_its_background_responses(tmp_path):
     async with app.router.lifespan_context(app), connect(app) as client:
         final = (await client.get(f"{PATH}/{response_id}")).json()
     assert (final["status"], final["error"]["message"]) == ("failed", "The server was stopped.")
+
+
+async def test_a_server_that_is_asked_to_stop_lets_background_responses_finish(engine):
+    go = asyncio.Event()
+    engine.reply = [go, *text_reply("Done")]
+    frontend = ResponsesFrontend(engine, Settings())
+    async with connect(assemble(engine, [frontend], Settings())) as client:
+        response_id = (await ask(client, background=True))["id"]
+        draining = asyncio.create_task(frontend.drain())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        go.set()
+        await draining
+        assert (await client.get(f"{PATH}/{response_id}")).json()["status"] == "completed"
+
+
+@pytest.fixture
+async def failing(engine, tmp_path):
+    """Return a client, and a function that makes the storage fail and work again."""
+    settings = Settings(state_dir=tmp_path)
+
+    def fail(now):
+        names = ("responses", "gone") if now else ("gone", "responses")
+        with closing(sqlite3.connect(tmp_path / "responses.db")) as db:
+            db.execute("ALTER TABLE {} RENAME TO {}".format(*names))
+
+    async with connect(assemble(engine, [ResponsesFrontend(engine, settings)], settings)) as client:
+        yield client, fail
+
+
+async def test_an_answer_that_cannot_be_stored_comes_all_the_same_and_says_so(failing, caplog):
+    client, fail = failing
+    kept = await ask(client)
+    fail(True)
+    for answer in (await ask(client), (await stream(client))[-1]["response"]):
+        assert (answer["status"], answer["store"]) == ("completed", False)
+    for answer in (await client.get(f"{PATH}/{kept['id']}"), await client.delete(f"{PATH}/{kept['id']}")):
+        assert answer.status_code == 500
+        assert "responses cannot be read or changed" in answer.json()["error"]["message"]
+    assert "Traceback" not in caplog.text
+    fail(False)
+    assert (await client.get(f"{PATH}/{kept['id']}")).json() == kept
+
+
+async def test_the_end_of_a_background_response_is_told_even_if_it_cannot_be_stored(failing, engine, monkeypatch):
+    monkeypatch.setattr("vllm_mlx_protocols.responses.background.RETRY_S", 0.01)
+    go = asyncio.Event()
+    engine.reply = [go, *text_reply("Done")]
+    client, fail = failing
+    response_id = (await ask(client, background=True))["id"]
+    fail(True)
+    go.set()
+    await engine.streams[0].closed.wait()
+    fail(False)
+    assert (await poll(client, response_id))["status"] == "completed", "it is stored as soon as it can be"
+
+
+async def test_two_items_of_one_id_are_told_apart(client):
+    given = [{"type": "message", "id": "m1", "role": "user", "content": str(number)} for number in range(3)]
+    response_id = (await ask(client, input=given))["id"]
+    page = (await client.get(f"{PATH}/{response_id}/input_items?order=asc")).json()
+    assert [item["content"][0]["text"] for item in page["data"]] == ["0", "1", "2"]
+    assert page["first_id"] == "m1"
+    assert len({item["id"] for item in page["data"]}) == 3
 
 
 @pytest.mark.parametrize(

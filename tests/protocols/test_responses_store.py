@@ -119,8 +119,9 @@ async def test_the_least_recently_used_go_when_there_is_too_much(path, clock):
         await store.put("me", response(3, text="x" * 10_000), [])
         kept = [number for number in (1, 2, 3) if await store.get("me", f"resp_{number}") is not None]
         assert kept == [1, 3]
-        await store.put("me", response(4, text="x" * 30_000), [])
+        assert not await store.put("me", response(4, text="x" * 30_000), [])
         assert await store.get("me", "resp_4") is None
+        assert await store.get("me", "resp_3") is not None, "what is too large drives out nothing"
         for number in range(5, 60):
             await store.put("me", response(number, text="x" * 10_000), [])
     finally:
@@ -128,22 +129,40 @@ async def test_the_least_recently_used_go_when_there_is_too_much(path, clock):
     assert os.path.getsize(path) < 200_000
 
 
-async def test_what_an_earlier_process_left_unfinished_has_failed(store):
+async def test_what_an_earlier_process_left_unfinished_has_failed(store, path, clock):
     await store.put("me", response(1, status="in_progress"), [])
     await store.put("me", response(2), [])
-    await store.fail_unfinished("Restarted.")
-    failed = (await store.get("me", "resp_1")).response
-    assert (failed["status"], failed["error"]) == ("failed", {"code": "server_error", "message": "Restarted."})
-    assert (await store.get("me", "resp_2")).response == response(2)
+    store.close()
+    again = Store(path, max_age_s=DAY, max_bytes=10**6, clock=clock)
+    await again.fail_abandoned()
+    failed = (await again.get("me", "resp_1")).response
+    assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
+    assert (await again.get("me", "resp_2")).response == response(2)
+    again.close()
 
 
 async def test_what_another_server_makes_is_not_called_left_behind(path):
     running, other = Store(path, max_age_s=DAY, max_bytes=10**6), Store(path, max_age_s=DAY, max_bytes=10**6)
     await running.put("", response(1, status="in_progress"), [])
-    await other.fail_unfinished("Restarted.")
+    await other.fail_abandoned()
     found = await other.get("", "resp_1")
     assert found is not None
     assert found.response["status"] == "in_progress"
+    running.close()
+    found = await other.get("", "resp_1")
+    assert found is not None
+    assert found.response["status"] == "failed", "as soon as somebody looks"
+    other.close()
+
+
+async def test_what_was_deleted_meanwhile_does_not_come_back(path):
+    running, other = Store(path, max_age_s=DAY, max_bytes=10**6), Store(path, max_age_s=DAY, max_bytes=10**6)
+    for number in (1, 2):
+        await running.put("", response(number, status="in_progress"), [])
+    assert await other.delete("", "resp_1")
+    for number in (1, 2):
+        await running.finish("", response(number), [])
+    assert [await other.get("", f"resp_{number}") is None for number in (1, 2)] == [True, False]
     other.close()
     running.close()
 
@@ -156,7 +175,7 @@ def test_others_cannot_read_the_file(tmp_path, exists):
     store = Store(str(path), max_age_s=1, max_bytes=1)
     try:
         for each in tmp_path.iterdir():
-            assert stat.S_IMODE(each.stat().st_mode) == 0o600, each
+            assert stat.S_IMODE(each.stat().st_mode) == (0o700 if each.is_dir() else 0o600), each
     finally:
         store.close()
 

@@ -116,6 +116,12 @@ class ProtocolFrontend(ABC):
     def render_error(self, error: RequestError) -> Response:
         """Return ``error`` in the protocol's own shape and status."""
 
+    async def drain(self) -> None:  # noqa: B027 - most have nothing that runs for nobody
+        """Return when what runs on behalf of no open connection has ended. Nothing by default.
+
+        Called when the server is asked to stop, while requests still run; cancelled when their time is over.
+        """
+
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Return a context that is entered when the server starts and left when it stops."""
         return _nothing()

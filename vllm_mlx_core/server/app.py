@@ -55,7 +55,8 @@ def assemble(
 ) -> FastAPI:
     """Return the application of these front-ends. ``mount`` may add to it, ``stopped`` is called when it has stopped.
 
-    ``app.state.paths`` are the paths of the front-ends' routes. Raises PluginError if two of them claim the same route.
+    ``app.state.paths`` are the paths of the front-ends' routes, ``app.state.frontends`` they themselves. Raises
+    PluginError if two of them claim the same route.
     """
     return _assemble(engine, [(each, each.router()) for each in frontends], settings, mount, stopped)
 
@@ -95,6 +96,7 @@ def _assemble(
             routes.append(route)
         app.include_router(router)
     app.state.paths = frozenset(path for _, path in taken)
+    app.state.frontends = frontends
     mount(app)
     renderer = errors.Renderer(frontends)
     errors.install(app, renderer, routes)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
-from vllm_mlx_core.api import Settings
+from vllm_mlx_core.api import ProtocolFrontend, Settings
 
 from . import shutdown
 from .http1 import HTTP1
 from .listen import BACKLOG
+
+log = logging.getLogger(__name__)
 
 IDLE_CONNECTION_S = 75
 """How long an unused connection is kept: longer than clients' pools keep theirs, so that they are the ones to close."""
@@ -26,19 +29,19 @@ LAST_WORDS_S = 2.0
 
 
 def serve(
-    app: ASGIApp, listener: socket.socket, settings: Settings, *, ready: Callable[[], None] = lambda: None
+    app: FastAPI, listener: socket.socket, settings: Settings, *, ready: Callable[[], None] = lambda: None
 ) -> None:
     """Serve until SIGTERM or SIGINT, and then drain. Blocks; main thread. Closes ``listener``.
 
-    The first signal stops accepting and lets running requests finish for ``settings.drain_timeout_s``; what still runs
-    is then aborted, each with its protocol's error. A second signal aborts at once. ``ready`` is called when the
-    application has started.
+    The first signal stops accepting and lets running requests finish for ``settings.drain_timeout_s``, and what
+    front-ends run for nobody who waits; what still runs is then aborted, each with its protocol's error. A second
+    signal aborts at once. ``ready`` is called when the application has started.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     make_server(app, settings, ready=ready).run([listener])
 
 
-def make_server(app: ASGIApp, settings: Settings, *, ready: Callable[[], None] = lambda: None) -> Server:
+def make_server(app: FastAPI, settings: Settings, *, ready: Callable[[], None] = lambda: None) -> Server:
     """Return the server that ``serve`` runs, for whoever has an event loop of their own."""
     config = uvicorn.Config(
         app,
@@ -53,14 +56,28 @@ def make_server(app: ASGIApp, settings: Settings, *, ready: Callable[[], None] =
         ssl_certfile=settings.ssl_certfile,
         ssl_keyfile=settings.ssl_keyfile,
     )
-    return Server(config, settings.drain_timeout_s, ready)
+    return Server(config, settings.drain_timeout_s, ready, app.state.frontends)
+
+
+async def _drain(frontend: ProtocolFrontend) -> None:
+    try:
+        await frontend.drain()
+    except Exception:
+        log.exception("%s could not wait for what it runs", type(frontend).__name__)
 
 
 class Server(uvicorn.Server):
     """uvicorn's server with our way of stopping."""
 
-    def __init__(self, config: uvicorn.Config, drain_timeout_s: float, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        drain_timeout_s: float,
+        ready: Callable[[], None],
+        frontends: Sequence[ProtocolFrontend],
+    ) -> None:
         super().__init__(config)
+        self._frontends = frontends
         self._drain_timeout_s = drain_timeout_s
         self._ready = ready
 
@@ -88,13 +105,27 @@ class Server(uvicorn.Server):
         await asyncio.wait_for(self.lifespan.shutdown(), LAST_WORDS_S if self.force_exit else None)
 
     async def _drain(self) -> None:
+        """Wait for what runs, first for clients, then on behalf of none."""
         deadline = asyncio.get_running_loop().time() + self._drain_timeout_s
         while tasks := set(self.server_state.tasks):
-            remaining = deadline - asyncio.get_running_loop().time()
-            if self.force_exit or remaining <= 0:
+            if not await self._wait(tasks, deadline):
                 return
-            # The second signal only sets a flag, so look at it now and then.
-            await asyncio.wait(tasks, timeout=min(remaining, 0.1))
+        drains = {asyncio.create_task(_drain(frontend)) for frontend in self._frontends}
+        while running := {task for task in drains if not task.done()}:
+            if not await self._wait(running, deadline):
+                break
+        for task in drains:
+            task.cancel()
+        await asyncio.gather(*drains, return_exceptions=True)
+
+    async def _wait(self, tasks: set[asyncio.Task[None]], deadline: float) -> bool:
+        """Wait for a moment, and return whether there is time for more."""
+        remaining = deadline - asyncio.get_running_loop().time()
+        if self.force_exit or remaining <= 0:
+            return False
+        # The second signal only sets a flag, so look at it now and then.
+        await asyncio.wait(tasks, timeout=min(remaining, 0.1))
+        return True
 
     async def _abort(self) -> None:
         tasks = set(self.server_state.tasks)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm_mlx_core.api import InvalidRequest
+from vllm_mlx_protocols.reading import read
 
 from .items import (
     CallItem,
@@ -19,7 +20,6 @@ from .items import (
     ReasoningItem,
     kind,
 )
-from .reading import read
 
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _MEDIA = frozenset({"input_image", "input_file", "input_audio", "computer_screenshot", "image_url", "file"})

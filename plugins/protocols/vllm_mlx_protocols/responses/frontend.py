@@ -35,15 +35,19 @@ class ResponsesFrontend(ProtocolFrontend):
         """Return OpenAI's error envelope."""
         return JSONBytes(envelope(error), error.status)
 
+    async def drain(self) -> None:
+        """Let background responses come to their end."""
+        await self._service.background.drain()
+
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Settle what an earlier process left, and in the end what this one does."""
         return self._live()
 
     @asynccontextmanager
     async def _live(self) -> AsyncIterator[None]:
-        await self._service.store.fail_unfinished("The server was restarted.")
         try:
+            await self._service.store.fail_abandoned()
             yield
         finally:
-            await self._service.background.stop()
+            await self._service.background.close()
             self._service.store.close()

@@ -110,10 +110,11 @@ def normalised(given: str | Sequence[Item] | None) -> list[dict[str, Any]]:
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
     result = []
+    ids: set[str] = set()
     for item in given:
         type_ = kind(item)
         full = {**item, "type": type_}
-        if not isinstance(full.get("id"), str):
+        if not isinstance(full.get("id"), str) or full["id"] in ids:  # pages of a list go on after an id
             full["id"] = new_id(_PREFIXES.get(type_, "item"))
         if type_ == "message":
             full.setdefault("status", "completed")
@@ -121,6 +122,7 @@ def normalised(given: str | Sequence[Item] | None) -> list[dict[str, Any]]:
                 said = full.get("role") == "assistant"
                 part = {"type": "output_text", "annotations": []} if said else {"type": "input_text"}
                 full["content"] = [{**part, "text": full["content"]}]
+        ids.add(full["id"])
         result.append(full)
     return result
 

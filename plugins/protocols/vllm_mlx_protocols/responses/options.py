@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import math
-from typing import Any
 
 from vllm_mlx_core.api import Settings
+from vllm_mlx_protocols.database import MEMORY, open_wanted
+from vllm_mlx_protocols.options import DAY_S, MB, file_name, positive
 
-from .store import MEMORY, Store
+from .store import Store
 
 MAX_AGE_DAYS = 30.0
 MAX_MB = 512.0
 FILE = "responses.db"
-_DAY_S = 86_400.0
-_MB = 1024 * 1024
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,51 +21,40 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--responses-db",
         metavar="FILE",
-        type=_path,
+        type=file_name,
         help=f"SQLite database of stored responses, or {MEMORY} (default: {FILE} in the state directory)",
     )
     group.add_argument(
         "--responses-max-age-days",
         metavar="DAYS",
-        type=_positive,
+        type=positive,
         default=MAX_AGE_DAYS,
         help="forget responses that were not used for so long (default: %(default)g)",
     )
     group.add_argument(
         "--responses-max-mb",
         metavar="MB",
-        type=_positive,
+        type=positive,
         default=MAX_MB,
         help="forget the least recently used responses beyond this size (default: %(default)g)",
     )
 
 
+def check_options(settings: Settings) -> None:
+    """Raise UsageError if the file that the operator named cannot be used."""
+    if settings.plugin_options.get("responses_db") is not None:
+        open_store(settings).close()
+
+
 def open_store(settings: Settings) -> Store:
-    """Return the store that the operator asked for. Raises UsageError if it cannot be used."""
-
-    def option(name: str, default: Any) -> Any:
-        value = settings.plugin_options.get(name)
-        return default if value is None else value
-
-    default = MEMORY if settings.state_dir is None else str(settings.state_dir / FILE)
-    return Store(
-        str(option("responses_db", default)),
-        max_age_s=option("responses_max_age_days", MAX_AGE_DAYS) * _DAY_S,
-        max_bytes=int(option("responses_max_mb", MAX_MB) * _MB),
+    """Return the store that the operator asked for. Raises UsageError if the file that they named cannot be used."""
+    wanted = settings.plugin_options
+    max_age_s = wanted.get("responses_max_age_days", MAX_AGE_DAYS) * DAY_S
+    max_bytes = int(wanted.get("responses_max_mb", MAX_MB) * MB)
+    return open_wanted(
+        lambda path: Store(path, max_age_s=max_age_s, max_bytes=max_bytes),
+        settings,
+        option="responses_db",
+        file=FILE,
+        what="responses",
     )
-
-
-def _path(text: str) -> str:
-    if not text or "\0" in text:
-        raise argparse.ArgumentTypeError("a file name is needed")
-    return text
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (0 < value < math.inf):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value

@@ -13,6 +13,7 @@ from vllm_mlx_core.api import (
     NotFound,
     Settings,
 )
+from vllm_mlx_protocols.database import DatabaseFailed
 from vllm_mlx_protocols.openai.errors import model_not_found
 from vllm_mlx_protocols.reading import read
 
@@ -60,31 +61,36 @@ class ResponseService:
         return len((await self._engine.render(wanted)).token_ids)
 
     async def save(self, job: Job) -> None:
-        """Store a finished response, if the client wants that."""
+        """Store a finished response, if the client wants that. If it cannot be, the response says so itself."""
         response = job.conclude()
-        if response["store"]:
-            await self.store.put(job.owner, response, job.items)
+        if not response["store"]:
+            return
+        try:
+            response["store"] = await self.store.put(job.owner, response, job.items)
+        except DatabaseFailed:
+            response["store"] = False
 
     async def find(self, owner: str | None, response_id: str) -> Stored:
         """Return a stored response. Raises NotFound."""
         found = await self.store.get(owner or "", response_id)
         if found is None:
             raise _missing(response_id)
-        return found
+        ended = self.background.find(owner or "", response_id)
+        return found if ended is None else Stored(ended, found.input)
 
     async def delete(self, owner: str | None, response_id: str) -> None:
         """Forget a response, and end it if it runs. Raises NotFound."""
-        await self.find(owner, response_id)
-        await self.background.cancel(response_id)
-        await self.store.delete(owner or "", response_id)
+        ran = await self.background.cancel(owner or "", response_id)
+        if not await self.store.delete(owner or "", response_id) and not ran:
+            raise _missing(response_id)
 
     async def cancel(self, owner: str | None, response_id: str) -> dict[str, Any]:
         """End a background response and return it; one that has ended stays as it is. Raises NotFound."""
+        await self.background.cancel(owner or "", response_id)
         found = await self.find(owner, response_id)
         if not found.response["background"]:
             raise InvalidRequest("Only responses made with background: true can be cancelled.", param="response_id")
-        await self.background.cancel(response_id)
-        return (await self.find(owner, response_id)).response
+        return found.response
 
     async def _wanted(
         self, body: ResponsesRequest, owner: str | None, trace_id: str | None

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sqlite3
 import time
-import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from vllm_mlx_core.api import UsageError
-
-from .presence import Presence
-
-MEMORY = ":memory:"
-T = TypeVar("T")
+from vllm_mlx_protocols.database import Database, transaction
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS responses (
@@ -26,6 +15,10 @@ CREATE TABLE IF NOT EXISTS responses (
     used REAL NOT NULL, size INTEGER NOT NULL, body TEXT NOT NULL, input TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS responses_used ON responses (used, size);
+CREATE INDEX IF NOT EXISTS responses_status ON responses (status);
+CREATE TABLE IF NOT EXISTS running (
+    id TEXT PRIMARY KEY REFERENCES responses (id) ON DELETE CASCADE, server TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS items (
     id TEXT NOT NULL, response TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE, PRIMARY KEY (id, response)
 ) WITHOUT ROWID;
@@ -68,61 +61,75 @@ class Store:
         self._max_age_s = max_age_s
         self._max_bytes = max_bytes
         self._clock = clock
-        self._db = _open(path)
-        presence = None if path == MEMORY else Presence(f"{path}.lock")
-        self._is_first = presence is None or presence.is_first
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="responses-db")
-        self._close = weakref.finalize(self, _close, self._worker, self._db, presence)
+        self._database = Database(path, schema=_SCHEMA, what="responses")
+        self._db = self._database.connection
 
     def close(self) -> None:
         """Finish what was begun and close the file. Safe to call more than once."""
-        self._close()
-        self._worker.shutdown()
+        self._database.close()
 
-    async def put(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> None:
-        """Store a response, or replace it. Neither it nor its items may be changed afterwards."""
-        await self._run(lambda: self._put(owner, response, input))
+    async def put(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> bool:
+        """Store a response; return whether there is room for one of its size.
+
+        Neither it nor its items may be changed afterwards. One in progress is this server's to finish.
+        """
+        return await self._database.run(lambda: self._put(owner, response, input))
+
+    async def finish(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> None:
+        """Replace a response that was in progress, unless it has been deleted since."""
+        await self._database.run(lambda: self._finish(owner, response, input))
 
     async def get(self, owner: str, response_id: str) -> Stored | None:
         """Return a response of this owner."""
-        found = await self._run(lambda: [_stored(*row) for row in self._rows(_SELECT, response_id, owner)])
-        return found[0] if found else None
+        return await self._database.run(lambda: self._get(owner, response_id))
 
     async def chain(self, owner: str, response_id: str) -> list[Stored] | None:
         """Return a response and all that it follows, the oldest first; None if one is missing. Marks them as used."""
-        return await self._run(lambda: self._chain(owner, response_id))
+        return await self._database.run(lambda: self._chain(owner, response_id))
 
     async def item(self, owner: str, item_id: str) -> dict[str, Any] | None:
         """Return an item of any response of this owner."""
-        found = await self._run(lambda: [_stored(*row) for row in self._rows(_SELECT_ITEM, item_id, owner)])
+        found = await self._database.run(lambda: [_stored(*row) for row in self._rows(_SELECT_ITEM, item_id, owner)])
         items = (item for each in found for item in (*each.response["output"], *each.input))
         return next((item for item in items if item["id"] == item_id), None)
 
     async def delete(self, owner: str, response_id: str) -> bool:
         """Forget a response; return whether there was one."""
-        return await self._run(lambda: self._delete(owner, response_id))
+        return await self._database.run(lambda: self._delete(owner, response_id))
 
-    async def fail_unfinished(self, message: str) -> None:
-        """Mark what an earlier process left unfinished as failed, unless another server uses the file and makes it."""
-        if self._is_first:
-            await self._run(lambda: self._fail_unfinished(message))
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+    async def fail_abandoned(self) -> None:
+        """Mark what servers left unfinished that are gone as failed."""
+        await self._database.run(self._fail_abandoned)
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         return self._db.execute(query, values).fetchall()
 
-    def _put(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> None:
+    def _get(self, owner: str, response_id: str) -> Stored | None:
+        found = [_stored(*row) for row in self._rows(_SELECT, response_id, owner)]
+        if found and found[0].response["status"] == _IN_PROGRESS and self._fail_abandoned():
+            return self._get(owner, response_id)
+        return found[0] if found else None
+
+    def _put(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> bool:
         body, given = _dumps(response), _dumps(list(input))
         ids = {item["id"] for item in (*input, *response["output"])}
         size = len(body.encode()) + len(given.encode())
         row = (response["id"], owner, response["previous_response_id"], response["status"], self._clock(), size)
-        with self._db:
+        with transaction(self._db):
             self._db.execute("DELETE FROM responses WHERE id = ?", (response["id"],))
+            if size > self._max_bytes:
+                return False  # before it drives out all others
             self._db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, body, given))
             self._db.executemany("INSERT INTO items VALUES (?, ?)", [(each, response["id"]) for each in ids])
+            if response["status"] == _IN_PROGRESS:
+                self._db.execute("INSERT INTO running VALUES (?, ?)", (response["id"], self._database.server))
             self._prune()
+        return True
+
+    def _finish(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> None:
+        with transaction(self._db):
+            if self._rows(_SELECT, response["id"], owner):
+                self._put(owner, response, input)
 
     def _prune(self) -> None:
         self._db.execute("DELETE FROM responses WHERE used < ?", (self._clock() - self._max_age_s,))
@@ -146,50 +153,30 @@ class Store:
             done = self._db.execute("DELETE FROM responses WHERE id = ? AND owner = ?", (response_id, owner))
         return done.rowcount > 0
 
-    def _fail_unfinished(self, message: str) -> None:
-        with self._db:
-            for response_id, text in self._rows("SELECT id, body FROM responses WHERE status = 'in_progress'"):
-                body = {**json.loads(text), "status": "failed", "error": {"code": "server_error", "message": message}}
-                self._db.execute(
-                    "UPDATE responses SET status = 'failed', body = ? WHERE id = ?", (_dumps(body), response_id)
-                )
+    def _fail_abandoned(self) -> bool:
+        """Return whether there was anything to mark."""
+        abandoned = [
+            row[:2] for row in self._rows(_UNFINISHED) if row[2] is None or not self._database.is_alive(row[2])
+        ]
+        with transaction(self._db):
+            for response_id, text in abandoned:
+                error = {"code": "server_error", "message": "The server that made it was stopped."}
+                body = _dumps({**json.loads(text), "status": "failed", "error": error})
+                self._db.execute("UPDATE responses SET status = 'failed', body = ? WHERE id = ?", (body, response_id))
+                self._db.execute("DELETE FROM running WHERE id = ?", (response_id,))
+        return bool(abandoned)
 
 
+_IN_PROGRESS = "in_progress"
 _SELECT = "SELECT body, input FROM responses WHERE id = ? AND owner = ?"
+_UNFINISHED = (
+    "SELECT r.id, r.body, running.server FROM responses r LEFT JOIN running ON running.id = r.id "
+    "WHERE r.status = 'in_progress'"
+)
 _SELECT_ITEM = (
     "SELECT r.body, r.input FROM items JOIN responses r ON r.id = items.response "
     "WHERE items.id = ? AND r.owner = ? ORDER BY r.used DESC LIMIT 1"
 )
-
-
-def _open(path: str) -> sqlite3.Connection:
-    try:
-        if path != MEMORY:
-            Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            os.chmod(path, 0o600)
-        db = sqlite3.connect(path, check_same_thread=False)
-        try:
-            for pragma in ("foreign_keys = ON", "secure_delete = ON", "journal_mode = WAL", "synchronous = NORMAL"):
-                db.execute(f"PRAGMA {pragma}")
-            db.executescript(_SCHEMA)
-        except BaseException:
-            db.close()
-            raise
-        return db
-    except (OSError, sqlite3.Error) as error:
-        raise UsageError(f"The database of responses {path} cannot be used: {error}") from error
-
-
-def _close(worker: ThreadPoolExecutor, db: sqlite3.Connection, presence: Presence | None) -> None:
-    """Close the file after all that is queued. Never waits: this may run on any thread, the worker itself included."""
-    try:
-        worker.submit(db.close)
-    except RuntimeError:  # the interpreter is on its way out and starts no work
-        db.close()
-    worker.shutdown(wait=False)
-    if presence is not None:
-        presence.leave()
 
 
 def _stored(body: str, given: str) -> Stored:

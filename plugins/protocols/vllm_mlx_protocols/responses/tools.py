@@ -10,9 +10,8 @@ from pydantic import Field
 
 from vllm_mlx_core.api import InvalidRequest, Tool
 from vllm_mlx_protocols import limits
+from vllm_mlx_protocols.reading import Fields, read
 from vllm_mlx_protocols.tools import checked_schema, unique
-
-from .reading import Fields, read
 
 CUSTOM_INPUT = "input"
 """The one argument of the function that a custom tool becomes."""

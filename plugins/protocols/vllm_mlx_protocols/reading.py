@@ -19,14 +19,17 @@ class Fields(BaseModel):
 
 
 def read(model: type[M], value: Mapping[str, Any], where: str) -> M:
-    """Return ``value`` as a ``model``. Raises InvalidRequest naming the field, which ``where`` leads to."""
+    """Return ``value`` as a ``model``. Raises InvalidRequest naming the field, to which ``where`` leads.
+
+    An empty ``where`` is the request itself.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as failure:
         paths = [_path(error["loc"], value) for error in failure.errors()]
         deepest = max(range(len(paths)), key=lambda number: len(paths[number]))
         error = failure.errors()[deepest]
-        param = (where + "".join(paths[deepest]))[:200]
+        param = (where + "".join(paths[deepest])).removeprefix(".")[:200]
         reason = "this field is required" if error["type"] == "missing" else error["msg"][:1].lower() + error["msg"][1:]
         raise InvalidRequest(f"{param}: {reason}.", param=param) from failure
 

@@ -1,0 +1,135 @@
+"""SQLite files in which front-ends keep what outlives a request, or the process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from vllm_mlx_core.api import EngineFailed, Settings, UsageError
+
+from .presence import Presence
+
+log = logging.getLogger(__name__)
+
+MEMORY = ":memory:"
+_PRAGMAS = ("foreign_keys = ON", "secure_delete = ON", "journal_mode = WAL", "synchronous = NORMAL")
+T = TypeVar("T")
+
+
+class DatabaseFailed(EngineFailed):
+    """A database cannot be read or written, as when the disk is full."""
+
+
+class Database:
+    """An open file, or memory, that one thread of its own works with.
+
+    ``server`` is what other servers with the same file know this one by; ``is_first``: none of them had it open.
+    """
+
+    def __init__(self, path: str, *, schema: str, what: str) -> None:
+        """Open the file, readable by this user only. Raises UsageError, which says ``what`` it was to hold."""
+        try:
+            self.connection = _open(path, schema)
+            presence = None if path == MEMORY else _presence(path, self.connection)
+        except (OSError, sqlite3.Error) as error:
+            raise UsageError(f"The database of {what} {path} cannot be used: {error}") from error
+        self._presence = presence
+        self._what = what
+        self.is_first = presence is None or presence.is_first
+        self.server = "" if presence is None else presence.id
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"{what}-db")
+        self._close = weakref.finalize(self, _close, self._worker, self.connection, presence)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do ``work`` on the database's thread, after all that was asked for before. Raises DatabaseFailed."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        except sqlite3.Error as error:
+            log.error("The database of %s failed: %s", self._what, error)
+            raise DatabaseFailed(
+                f"The {self._what} cannot be read or changed now: the server's storage failed."
+            ) from error
+
+    def is_alive(self, server: str) -> bool:
+        """Return whether the server that goes by this name still runs."""
+        return server == self.server or (self._presence is not None and self._presence.is_alive(server))
+
+    def close(self) -> None:
+        """Finish what was begun and close the file. Safe to call more than once."""
+        self._close()
+        self._worker.shutdown()
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Make what is done within one change that no other process comes between; an exception undoes it.
+
+    Within another one it is a part of that.
+    """
+    if db.in_transaction:
+        yield
+        return
+    with db:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def open_wanted(open_at: Callable[[str], T], settings: Settings, *, option: str, file: str, what: str) -> T:
+    """Open what the operator named with ``option``, else ``file`` in the state directory, else memory.
+
+    Raises UsageError if what was named cannot be used. Nobody asked for the file in the state directory, so that is no
+    reason not to start: a warning says that ``what`` is kept in memory only.
+    """
+    named = settings.plugin_options.get(option)
+    if named is not None:
+        return open_at(str(named))
+    if settings.state_dir is None:
+        return open_at(MEMORY)
+    try:
+        return open_at(str(settings.state_dir / file))
+    except UsageError as error:
+        log.warning("The %s are kept in memory only, until the server stops. %s", what, error)
+        return open_at(MEMORY)
+
+
+def _open(path: str, schema: str) -> sqlite3.Connection:
+    if path != MEMORY:
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.chmod(path, 0o600)
+    db = sqlite3.connect(path, check_same_thread=False)
+    try:
+        for pragma in _PRAGMAS:
+            db.execute(f"PRAGMA {pragma}")
+        db.executescript(schema)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _presence(path: str, db: sqlite3.Connection) -> Presence:
+    try:
+        return Presence(f"{path}.servers")
+    except BaseException:
+        db.close()
+        raise
+
+
+def _close(worker: ThreadPoolExecutor, db: sqlite3.Connection, presence: Presence | None) -> None:
+    """Close the file after all that is queued. Never waits: this may run on any thread, the worker itself included."""
+    try:
+        worker.submit(db.close)
+    except RuntimeError:  # the interpreter is on its way out and starts no work
+        db.close()
+    worker.shutdown(wait=False)
+    if presence is not None:
+        presence.leave()
