@@ -61,6 +61,22 @@ def test_thoughts_come_first_and_are_signed(client):
     assert client.messages.create(**ASK, messages=back).content[0].text == "Thanks"
 
 
+def test_the_tool_runner_calls_until_it_has_an_answer(client):
+    """It asks for a conversation kept by the server, and goes on without one."""
+    asked: list[Any] = []
+
+    @anthropic.beta_tool
+    def get_weather(city: str, days: list[int] | None = None) -> str:
+        """Look at the sky."""
+        asked.append((city, days))
+        return "sunny"
+
+    said = [user("#echo-results\n" + CALL)]
+    runner = client.beta.messages.tool_runner(**ASK, tools=[get_weather], messages=said)
+    assert runner.until_done().content[0].text == "sunny"
+    assert asked == [(ARGUMENTS["city"], ARGUMENTS.get("days"))]
+
+
 def test_a_loop_of_calls_in_a_stream(client):
     messages = [user("Look.\n" + CALL)]
     with client.messages.stream(**ASK, messages=messages, tools=[TOOL]) as stream:

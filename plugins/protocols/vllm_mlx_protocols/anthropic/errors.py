@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from vllm_mlx_core.api import RequestError
+from vllm_mlx_core.api import InvalidRequest, RequestError
 
 _TYPES = {
     401: "authentication_error",
@@ -17,8 +17,20 @@ _TYPES = {
 }
 
 
+class NoThreads(InvalidRequest):
+    """The server keeps no conversation. Anthropic's own clients go on without when they are told so in its words."""
+
+    details: ClassVar = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+    def __init__(self) -> None:
+        super().__init__("thread: conversations are not kept; send all messages.", param="thread")
+
+
 def envelope(error: RequestError) -> dict[str, Any]:
     """Return the error as Anthropic says it; its types name what they know, the others by whose fault it is."""
     fallback = "invalid_request_error" if error.status < 499 else "api_error"
-    body = {"type": "error", "error": {"type": _TYPES.get(error.status, fallback), "message": error.message}}
+    said: dict[str, Any] = {"type": _TYPES.get(error.status, fallback), "message": error.message}
+    if isinstance(error, NoThreads):
+        said["details"] = error.details
+    body = {"type": "error", "error": said}
     return body if error.request_id is None else {**body, "request_id": error.request_id}

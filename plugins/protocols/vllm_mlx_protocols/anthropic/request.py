@@ -8,6 +8,7 @@ from vllm_mlx_core.api import Chat, GenerateRequest, InvalidRequest, SamplingPar
 from vllm_mlx_protocols import thinking
 from vllm_mlx_protocols.limits import check_max_tokens
 
+from .errors import NoThreads
 from .messages import to_messages
 from .schema import MessagesRequest, PromptFields
 from .tools import choose, to_tools
@@ -65,7 +66,7 @@ def _check(body: PromptFields) -> None:
     if body.mcp_servers:
         raise InvalidRequest("mcp_servers: this server calls no others; declare tools.", param="mcp_servers")
     if body.thread is not None:
-        raise InvalidRequest("thread: conversations are not kept; send all messages.", param="thread")
+        raise NoThreads
     if body.thinking is not None and body.thinking.type == "enabled" and body.thinking.budget_tokens is None:
         raise InvalidRequest("thinking.budget_tokens is required.", param="thinking.budget_tokens")
 
