@@ -46,12 +46,26 @@ class Tokenizer:
     ],
 )
 def test_prefix_and_suffix_stand_between_the_markers(markers):
-    assert infill_tokens(Tokenizer(markers, [1]), GAP) == [1, 1000, ord("a"), ord("b"), 1001, ord("c"), 1002]
+    assert infill_tokens(Tokenizer(markers, [1]), GAP, context_length=9) == [
+        1,
+        1000,
+        ord("a"),
+        ord("b"),
+        1001,
+        ord("c"),
+        1002,
+    ]
 
 
 def test_codestral_reads_the_suffix_first():
-    assert infill_tokens(Tokenizer(["[SUFFIX]", "[PREFIX]"]), GAP) == [1000, ord("c"), 1001, ord("a"), ord("b")]
+    assert infill_tokens(Tokenizer(["[SUFFIX]", "[PREFIX]"]), GAP, context_length=9) == [
+        1000,
+        ord("c"),
+        1001,
+        ord("a"),
+        ord("b"),
+    ]
 
 
 def test_a_vocabulary_without_all_markers_has_no_form():
-    assert infill_tokens(Tokenizer(["<|fim_prefix|>", "<|fim_suffix|>"]), GAP) is None
+    assert infill_tokens(Tokenizer(["<|fim_prefix|>", "<|fim_suffix|>"]), GAP, context_length=9) is None

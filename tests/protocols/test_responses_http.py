@@ -435,6 +435,18 @@ async def test_an_answer_that_cannot_be_stored_comes_all_the_same_and_says_so(fa
     assert (await client.get(f"{PATH}/{kept['id']}")).json() == kept
 
 
+async def test_a_damaged_file_keeps_nobody_from_answering(engine, tmp_path):
+    settings = Settings(state_dir=tmp_path)
+    path = tmp_path / "responses.db"
+    app = assemble(engine, [ResponsesFrontend(engine, settings)], settings)
+    async with app.router.lifespan_context(app), connect(app) as client:
+        await ask(client, input="x" * 50_000)
+    path.write_bytes(path.read_bytes()[:4096] + bytes(range(256)) * (path.stat().st_size // 256 - 16))
+    app = assemble(engine, [ResponsesFrontend(engine, settings)], settings)
+    async with app.router.lifespan_context(app), connect(app) as client:
+        assert (await ask(client))["status"] == "completed"
+
+
 async def test_the_end_of_a_background_response_is_told_even_if_it_cannot_be_stored(failing, engine, monkeypatch):
     monkeypatch.setattr("vllm_mlx_protocols.responses.background.RETRY_S", 0.01)
     go = asyncio.Event()

@@ -81,6 +81,16 @@ async def test_the_engine_learns_the_number_of_the_key_and_not_the_key(app, engi
     assert [request.user for request in engine.requests] == ["key-2"]
 
 
+async def test_the_description_says_that_a_key_is_needed(app, engine):
+    document = app.openapi()
+    assert document["security"] == [{"bearer": []}, {"x-api-key": []}]
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "x-api-key"}
+    assert document["paths"]["/health"]["get"]["security"] == []
+    assert document["paths"]["/v1/models"]["get"]["responses"]["4XX"]["content"]
+    open_app = assemble(engine, [OpenAIFrontend(engine, Settings())], Settings())
+    assert "security" not in open_app.openapi()
+
+
 async def test_a_websocket_without_a_key_is_closed(app):
     sent = []
 

@@ -36,6 +36,7 @@ from .events import (
     ToolEvent,
 )
 from .hooks import Kind, Registrar, hookimpl
+from .long_prompts import encode_prompt
 from .messages import (
     IDLE_PRIORITY,
     ActiveRequest,
@@ -147,6 +148,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "VllmMlxError",
+    "encode_prompt",
     "hookimpl",
     "no_progress",
     "or_disconnect",

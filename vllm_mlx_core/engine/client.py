@@ -35,6 +35,7 @@ from vllm_mlx_core.api import (
     StepStats,
     TextProcessor,
     ToolParser,
+    encode_prompt,
 )
 
 from .messages import BROKEN, STOPPED, Abort, EngineReady, EngineReport, Inspect, StepResult, Submit
@@ -280,7 +281,9 @@ class ModelClient:
         return RenderedPrompt(text="", token_ids=prompt)
 
     def _tokenize_bare(self, text: str) -> RenderedPrompt:
-        return RenderedPrompt(text=text, token_ids=self._processor.tokenizer.encode(text))
+        processor = self._processor
+        ids = encode_prompt(processor.tokenizer, text, context_length=processor.context_length)
+        return RenderedPrompt(text=text, token_ids=ids)
 
     def _infill(self, gap: Infill) -> RenderedPrompt:
         infill = getattr(self._processor, "infill", None)

@@ -18,6 +18,7 @@ from vllm_mlx_core.host.loading import attempt
 from . import assumed_json, errors, host_check
 from .auth import Auth
 from .cors import CORS
+from .description import describe_keys
 from .health import health_router
 from .limits import BodyLimit
 from .rate_limit import RateLimit
@@ -100,6 +101,8 @@ def _assemble(
     mount(app)
     renderer = errors.Renderer(frontends)
     errors.install(app, renderer, routes)
+    if settings.api_keys:
+        describe_keys(app)
     _protect(app, renderer, settings, assumed_json.paths_of(frontends))
     return app
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vllm_mlx_core.api import Infill, Tokenizer
+from vllm_mlx_core.api import Infill, Tokenizer, encode_prompt
 
 
 class _Form(NamedTuple):
@@ -30,14 +30,18 @@ _FORMS = (
 )
 
 
-def infill_tokens(tokenizer: Tokenizer, gap: Infill) -> list[int] | None:
-    """Return the prompt that asks a model to fill ``gap``, or None if its vocabulary has no form for it."""
+def infill_tokens(tokenizer: Tokenizer, gap: Infill, *, context_length: int) -> list[int] | None:
+    """Return the prompt that asks a model to fill ``gap``, or None if its vocabulary has no form for it.
+
+    Raises ContextLengthExceeded if it is far too long.
+    """
     for form in _FORMS:
         ids = [tokenizer.token_id(marker) for marker in form[:3] if marker]
         markers = [each for each in ids if each is not None]
         if len(markers) < len(ids):
             continue
         parts = [gap.suffix, gap.prefix] if form.suffix_first else [gap.prefix, gap.suffix]
-        prompt = [*tokenizer.encode("", add_special_tokens=True), markers[0], *tokenizer.encode(parts[0])]
-        return [*prompt, markers[1], *tokenizer.encode(parts[1]), *markers[2:]]
+        first, second = (encode_prompt(tokenizer, part, context_length=context_length) for part in parts)
+        prompt = [*tokenizer.encode("", add_special_tokens=True), markers[0], *first]
+        return [*prompt, markers[1], *second, *markers[2:]]
     return None

@@ -13,6 +13,7 @@ from vllm_mlx_core.api import (
     RenderedPrompt,
     SamplingParams,
     Tokenizer,
+    encode_prompt,
 )
 
 from .context_length import context_length
@@ -75,15 +76,18 @@ class CheckpointProcessor:
                 code="no_chat_template",
             )
         text = renderer.render(chat)
-        return RenderedPrompt(text=text, token_ids=self._loaded.tokenizer.encode(text))
+        return RenderedPrompt(
+            text=text, token_ids=encode_prompt(self.tokenizer, text, context_length=self.context_length)
+        )
 
     def tokenize(self, text: str) -> RenderedPrompt:
         """Tokenise a raw prompt, with the tokenizer's own beginning-of-text token if it adds one."""
-        return RenderedPrompt(text=text, token_ids=self._loaded.tokenizer.encode(text, add_special_tokens=True))
+        ids = encode_prompt(self.tokenizer, text, context_length=self.context_length, add_special_tokens=True)
+        return RenderedPrompt(text=text, token_ids=ids)
 
     def infill(self, gap: Infill) -> RenderedPrompt | None:
         """Write a gap in the form the vocabulary has for it; None if it has none."""
-        token_ids = infill_tokens(self._loaded.tokenizer, gap)
+        token_ids = infill_tokens(self.tokenizer, gap, context_length=self.context_length)
         return None if token_ids is None else RenderedPrompt(text="", token_ids=token_ids)
 
 

@@ -42,6 +42,7 @@ class Database:
         except (OSError, sqlite3.Error) as error:
             raise UsageError(f"The database of {what} {path} cannot be used: {error}") from error
         self._presence = presence
+        self._path = path
         self._what = what
         self.is_first = presence is None or presence.is_first
         self.server = "" if presence is None else presence.id
@@ -53,7 +54,7 @@ class Database:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         except sqlite3.Error as error:
-            log.error("The database of %s failed: %s", self._what, error)
+            log.error("The database of %s %s failed: %s", self._what, self._path, error)
             raise DatabaseFailed(
                 f"The {self._what} cannot be read or changed now: the server's storage failed."
             ) from error

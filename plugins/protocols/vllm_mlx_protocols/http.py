@@ -26,14 +26,16 @@ class JSONBytes(Response):
         return encode(content)
 
 
-def documented_errors(body: str) -> dict[int | str, dict[str, Any]]:
+def documented_errors(form: str, **properties: Any) -> dict[int | str, dict[str, Any]]:
     """Return the errors of routes for the OpenAPI document, or FastAPI would name its own 422, which nobody ever gets.
 
-    ``body`` says in what form they come.
+    ``form`` says what the body is called, ``properties`` are the JSON Schemas of its fields, all of which are there.
     """
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    content = {"application/json": {"schema": schema}}
     return {
-        "4XX": {"description": f"What is wrong with the request, in {body}."},
-        "5XX": {"description": f"What the server could not do, in {body}."},
+        "4XX": {"description": f"What is wrong with the request, in {form}.", "content": content},
+        "5XX": {"description": f"What the server could not do, in {form}.", "content": content},
     }
 
 

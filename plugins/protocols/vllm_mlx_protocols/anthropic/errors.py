@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from vllm_mlx_core.api import InvalidRequest, RequestError
+from vllm_mlx_protocols.http import documented_errors
 
 _TYPES = {
     401: "authentication_error",
@@ -15,6 +16,18 @@ _TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+
+
+DOCUMENTED_ERRORS = documented_errors(
+    "Anthropic's error envelope",
+    type={"const": "error"},
+    error={
+        "type": "object",
+        "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        "required": ["type", "message"],
+    },
+    request_id={"type": "string"},
+)
 
 
 class NoThreads(InvalidRequest):

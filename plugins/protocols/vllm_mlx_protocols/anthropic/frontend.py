@@ -6,12 +6,10 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ProtocolFrontend, RequestError
-from vllm_mlx_protocols.http import JSONBytes, documented_errors
+from vllm_mlx_protocols.http import JSONBytes
 
-from .errors import envelope
+from .errors import DOCUMENTED_ERRORS, envelope
 from .routes import add_routes
-
-_ERRORS = documented_errors("Anthropic's error envelope")
 
 
 class AnthropicFrontend(ProtocolFrontend):
@@ -22,7 +20,7 @@ class AnthropicFrontend(ProtocolFrontend):
     def router(self) -> APIRouter:
         """Return the routes."""
         router = APIRouter(
-            prefix="/v1/messages", tags=["anthropic"], default_response_class=Response, responses=_ERRORS
+            prefix="/v1/messages", tags=["anthropic"], default_response_class=JSONBytes, responses=DOCUMENTED_ERRORS
         )
         add_routes(router, self.engine, self.settings)
         return router

@@ -6,15 +6,13 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ProtocolFrontend, RequestError
-from vllm_mlx_protocols.http import JSONBytes, documented_errors
+from vllm_mlx_protocols.http import JSONBytes
 
-from .errors import envelope
+from .errors import DOCUMENTED_ERRORS, envelope
 from .lookup_routes import add_lookup_routes
 from .management_routes import add_management_routes
 from .root import add_root
 from .routes import add_generating_routes
-
-_ERRORS = documented_errors("Ollama's error body")
 
 
 class OllamaFrontend(ProtocolFrontend):
@@ -25,7 +23,7 @@ class OllamaFrontend(ProtocolFrontend):
 
     def router(self) -> APIRouter:
         """Return the routes."""
-        router = APIRouter(tags=["ollama"], default_response_class=Response, responses=_ERRORS)
+        router = APIRouter(tags=["ollama"], default_response_class=JSONBytes, responses=DOCUMENTED_ERRORS)
         add_root(router)
         add_generating_routes(router, self.engine, self.settings)
         add_lookup_routes(router, self.engine)

@@ -6,13 +6,11 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ProtocolFrontend, RequestError
-from vllm_mlx_protocols.http import JSONBytes, documented_errors
+from vllm_mlx_protocols.http import JSONBytes
 
-from .errors import envelope
+from .errors import DOCUMENTED_ERRORS, envelope
 from .lookup_routes import add_lookup_routes
 from .routes import add_generating_routes
-
-_ERRORS = documented_errors("OpenAI's error envelope")
 
 
 class OpenAIFrontend(ProtocolFrontend):
@@ -22,7 +20,7 @@ class OpenAIFrontend(ProtocolFrontend):
 
     def router(self) -> APIRouter:
         """Return the routes."""
-        router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response, responses=_ERRORS)
+        router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=JSONBytes, responses=DOCUMENTED_ERRORS)
         add_generating_routes(router, self.engine, self.settings)
         add_lookup_routes(router, self.engine)
         return router

@@ -19,8 +19,8 @@ from vllm_mlx_core.api import (
     StepStats,
     hookimpl,
 )
-from vllm_mlx_protocols.http import JSONBytes, documented_errors
-from vllm_mlx_protocols.openai.errors import envelope
+from vllm_mlx_protocols.http import JSONBytes
+from vllm_mlx_protocols.openai.errors import DOCUMENTED_ERRORS, envelope
 
 from .control_routes import add_control_routes
 from .options import check_options, wanted_endpoint, wants_metrics
@@ -29,8 +29,6 @@ from .report_routes import add_report_routes
 if TYPE_CHECKING:
     from .metrics import Metrics
     from .tracing import Tracing
-
-_ERRORS = documented_errors("OpenAI's error envelope")
 
 
 class OperationsFrontend(ProtocolFrontend):
@@ -56,7 +54,7 @@ class OperationsFrontend(ProtocolFrontend):
 
     def router(self) -> APIRouter:
         """Return the routes."""
-        router = APIRouter(tags=["operations"], default_response_class=Response, responses=_ERRORS)
+        router = APIRouter(tags=["operations"], default_response_class=JSONBytes, responses=DOCUMENTED_ERRORS)
         add_report_routes(router, self.engine, self.settings)
         add_control_routes(router, self.engine)
         if self._metrics is not None:

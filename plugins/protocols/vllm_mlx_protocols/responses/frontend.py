@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import EngineClient, ProtocolFrontend, RequestError, Settings
+from vllm_mlx_protocols.database import DatabaseFailed
 from vllm_mlx_protocols.http import JSONBytes
 from vllm_mlx_protocols.openai.errors import envelope
 
@@ -46,7 +47,8 @@ class ResponsesFrontend(ProtocolFrontend):
     @asynccontextmanager
     async def _live(self) -> AsyncIterator[None]:
         try:
-            await self._service.store.fail_abandoned()
+            with suppress(DatabaseFailed):  # it is in the log, and answers can be given without being stored
+                await self._service.store.fail_abandoned()
             yield
         finally:
             await self._service.background.close()

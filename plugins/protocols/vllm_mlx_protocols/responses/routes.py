@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ClientDisconnected, EventStream, InvalidRequest, NotFound, or_disconnect
-from vllm_mlx_protocols.http import JSONBytes, StreamingEvents, documented_errors, nobody
+from vllm_mlx_protocols.http import JSONBytes, StreamingEvents, nobody
+from vllm_mlx_protocols.openai.errors import DOCUMENTED_ERRORS
 
 from .items import Item
 from .job import Job, SavingOutputs
@@ -16,13 +17,14 @@ from .schema import ResponsesRequest
 from .service import ResponseService
 from .stream import ResponseStreamEncoder
 
-_ERRORS = documented_errors("OpenAI's error envelope")
 _MAX_PAGE = 100
 
 
 def responses_router(service: ResponseService) -> APIRouter:
     """Return the routes of ``/v1/responses``."""
-    router = APIRouter(prefix="/v1/responses", tags=["responses"], default_response_class=Response, responses=_ERRORS)
+    router = APIRouter(
+        prefix="/v1/responses", tags=["responses"], default_response_class=JSONBytes, responses=DOCUMENTED_ERRORS
+    )
 
     @router.post("", operation_id="createResponse")
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
