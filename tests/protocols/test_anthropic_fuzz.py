@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_mlx_core.api import Settings
-from vllm_mlx_core.server import assemble
-from vllm_mlx_core.testing.protocols import ScriptedEngine, text_reply
 from vllm_mlx_protocols.anthropic import AnthropicFrontend
 from vllm_mlx_protocols.anthropic.schema import Block, CountTokensRequest, MessagesRequest, ToolDefinition
 
-TEXT = st.text(st.characters(codec=None), max_size=8)  # surrogates included
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=6,
-)
+from .fuzzing import BYTES, TEXT, VALUES, client_of, post
+
 TYPES = st.sampled_from(
     ["text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result", "x"]
 )
@@ -59,21 +49,17 @@ def bodies(schema, **known):
 
 @pytest.fixture(scope="module")
 def client():
-    engine = ScriptedEngine(text_reply("ok"))
-    chosen = Settings()
-    app = assemble(engine, [AnthropicFrontend(engine, chosen)], chosen)
-    with TestClient(app, base_url="http://localhost", raise_server_exceptions=True) as client:
+    with client_of(AnthropicFrontend) as client:
         yield client
 
 
-def check(client, path, content):
-    response = client.post(path, content=content, headers={"content-type": "application/json"})
-    assert response.status_code < 500, response.text
+def check(client, path, body):
+    response = post(client, path, body)
     if response.status_code >= 400:
-        body = response.json()
-        assert list(body) == ["type", "error", "request_id"]
-        assert set(body["error"]) == {"type", "message"}
-        assert isinstance(body["error"]["message"], str)
+        said = response.json()
+        assert list(said) == ["type", "error", "request_id"]
+        assert set(said["error"]) == {"type", "message"}
+        assert isinstance(said["error"]["message"], str)
     else:
         response.content.decode()
 
@@ -81,23 +67,23 @@ def check(client, path, content):
 @settings(max_examples=200, deadline=None)
 @given(body=bodies(MessagesRequest, max_tokens=st.just(9), **KNOWN))
 def test_any_body(client, body):
-    check(client, "/v1/messages", json.dumps(body).encode())
+    check(client, "/v1/messages", body)
 
 
 @settings(max_examples=150, deadline=None)
 @given(messages=KNOWN["messages"], tools=st.lists(TOOL, max_size=1))
 def test_any_messages(client, messages, tools):
     body = {"model": "default", "max_tokens": 9, "messages": messages, "tools": tools}
-    check(client, "/v1/messages", json.dumps(body).encode())
+    check(client, "/v1/messages", body)
 
 
 @settings(max_examples=60, deadline=None)
 @given(body=bodies(CountTokensRequest, **KNOWN))
 def test_any_body_to_count(client, body):
-    check(client, "/v1/messages/count_tokens", json.dumps(body).encode())
+    check(client, "/v1/messages/count_tokens", body)
 
 
 @settings(max_examples=60, deadline=None)
-@given(body=st.binary(max_size=40) | st.text('{}[]":,\\ud8', max_size=40).map(str.encode))
+@given(body=BYTES)
 def test_any_bytes(client, body):
     check(client, "/v1/messages", body)

@@ -5,23 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_mlx_core.api import Settings
-from vllm_mlx_core.server import assemble
-from vllm_mlx_core.testing.protocols import ScriptedEngine, text_reply
 from vllm_mlx_protocols.ollama import OllamaFrontend
 from vllm_mlx_protocols.ollama.options import Options
 from vllm_mlx_protocols.ollama.schema import ChatRequest, GenerateRequest, Message, NamedRequest
 
-TEXT = st.text(st.characters(codec=None), max_size=8)  # surrogates included
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=6,
-)
+from .fuzzing import BYTES, TEXT, VALUES, client_of, post
 
 
 def fields(schema, **likely):
@@ -48,16 +39,12 @@ LIKELY = {
 
 @pytest.fixture(scope="module")
 def client():
-    engine = ScriptedEngine(text_reply("ok"))
-    chosen = Settings()
-    app = assemble(engine, [OllamaFrontend(engine, chosen)], chosen)
-    with TestClient(app, base_url="http://localhost", raise_server_exceptions=True) as client:
+    with client_of(OllamaFrontend) as client:
         yield client
 
 
-def check(client, path, content):
-    response = client.post(path, content=content, headers={"content-type": "application/json"})
-    assert response.status_code < 500, response.text
+def check(client, path, body):
+    response = post(client, path, body)
     lines = [json.loads(line) for line in response.text.splitlines()]
     if response.status_code >= 400:
         assert [list(line) for line in lines] == [["error"]]
@@ -69,29 +56,29 @@ def check(client, path, content):
 @settings(max_examples=200, deadline=None)
 @given(body=fields(ChatRequest, **LIKELY) | VALUES)
 def test_any_chat(client, body):
-    check(client, "/api/chat", json.dumps(body).encode())
+    check(client, "/api/chat", body)
 
 
 @settings(max_examples=150, deadline=None)
 @given(messages=LIKELY["messages"], options=OPTIONS)
 def test_any_messages(client, messages, options):
     body = {"model": "default", "messages": messages, "options": options, "stream": False}
-    check(client, "/api/chat", json.dumps(body).encode())
+    check(client, "/api/chat", body)
 
 
 @settings(max_examples=150, deadline=None)
 @given(body=fields(GenerateRequest, **LIKELY) | VALUES)
 def test_any_prompt(client, body):
-    check(client, "/api/generate", json.dumps(body).encode())
+    check(client, "/api/generate", body)
 
 
 @settings(max_examples=60, deadline=None)
 @given(body=fields(NamedRequest, model=TEXT | st.just("default")) | VALUES)
 def test_any_model_to_show(client, body):
-    check(client, "/api/show", json.dumps(body).encode())
+    check(client, "/api/show", body)
 
 
 @settings(max_examples=60, deadline=None)
-@given(body=st.binary(max_size=40) | st.text('{}[]":,\\ud8', max_size=40).map(str.encode))
+@given(body=BYTES)
 def test_any_bytes(client, body):
     check(client, "/api/chat", body)

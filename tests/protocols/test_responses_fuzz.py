@@ -5,22 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_mlx_core.api import Settings
-from vllm_mlx_core.server import assemble
-from vllm_mlx_core.testing.protocols import ScriptedEngine, text_reply
 from vllm_mlx_protocols.responses.frontend import ResponsesFrontend
 from vllm_mlx_protocols.responses.schema import ResponsesRequest
 
-TEXT = st.text(st.characters(codec=None), max_size=8)  # surrogates included
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=6,
-)
+from .fuzzing import BYTES, TEXT, VALUES, check_openai, client_of, post
+
 TYPES = st.sampled_from(
     [
         *("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
@@ -64,21 +56,13 @@ BODIES = st.tuples(st.fixed_dictionaries(KNOWN), OTHERS).map(lambda both: {**bot
 
 @pytest.fixture(scope="module")
 def client():
-    engine = ScriptedEngine(text_reply("ok"))
-    chosen = Settings()
-    app = assemble(engine, [ResponsesFrontend(engine, chosen)], chosen)
-    with TestClient(app, base_url="http://localhost", raise_server_exceptions=True) as client:
+    with client_of(ResponsesFrontend) as client:
         yield client
 
 
 def check(response):
-    assert response.status_code < 500, response.text
-    if response.status_code >= 400:
-        body = response.json()
-        assert list(body) == ["error"]
-        assert set(body["error"]) == {"message", "type", "param", "code"}
-        assert isinstance(body["error"]["message"], str)
-    else:
+    check_openai(response)
+    if response.status_code < 400:
         text = response.content.decode()
         assert "response.failed" not in text
         assert response.headers["content-type"].startswith("text/event-stream") or json.loads(text)["id"]
@@ -87,22 +71,20 @@ def check(response):
 @settings(max_examples=300, deadline=None)
 @given(body=BODIES)
 def test_any_body(client, body):
-    check(client.post("/v1/responses", content=json.dumps(body), headers={"content-type": "application/json"}))
+    check(post(client, "/v1/responses", body))
 
 
 @settings(max_examples=80, deadline=None)
-@given(body=st.binary(max_size=40) | st.text('{}[]":,\\ud8', max_size=40).map(str.encode))
+@given(body=BYTES)
 def test_any_bytes(client, body):
-    check(client.post("/v1/responses", content=body, headers={"content-type": "application/json"}))
+    check(post(client, "/v1/responses", body))
 
 
 @settings(max_examples=60, deadline=None)
 @given(items=st.lists(ITEM, min_size=1, max_size=3), order=st.sampled_from(["asc", "desc", "x"]))
 def test_whatever_was_stored_can_be_read_again(client, items, order):
     items.append({"role": "user", "content": "Hi"})
-    made = client.post(
-        "/v1/responses", content=json.dumps({"input": items}), headers={"content-type": "application/json"}
-    )
+    made = post(client, "/v1/responses", {"input": items})
     if made.status_code == 200:
         path = f"/v1/responses/{made.json()['id']}"
         assert client.get(path).json() == made.json()
