@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,11 +17,9 @@ from typing import Any
 import httpx
 import pytest
 
-from vllm_mlx_core.api import EngineSettings, LoadOptions, Settings
 from vllm_mlx_core.host import Host
-from vllm_mlx_core.residency.loader import LoadedModel, load_model
-from vllm_mlx_core.residency.pool import ModelPool
-from vllm_mlx_core.server import bind, create_app, make_server
+
+from .serving import load, serving
 
 WIDTHS = (1, 3, 13, 4_000)
 """Characters a token has."""
@@ -46,38 +43,6 @@ TOOLS = [
 
 
 # -- a server --------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def serving(host: Host, *models: LoadedModel) -> Iterator[httpx.Client]:
-    """Serve models from a thread of this process; yield a client."""
-    settings = Settings(port=0)
-    listener = bind(settings)
-    port = listener.getsockname()[1]
-    pool = ModelPool(list(models))
-    ready = threading.Event()
-    server = make_server(create_app(pool, host, settings), settings, ready=ready.set)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    try:
-        assert ready.wait(60)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", timeout=60) as client:
-            yield client
-    finally:
-        server.handle_exit(15, None)
-        thread.join(60)
-        pool.close()
-    assert not thread.is_alive(), "the server does not stop"
-
-
-def load(host: Host, reference: str, name: str, tool_parser: str, reasoning_parser: str) -> LoadedModel:
-    settings = Settings(
-        served_model_name=name,
-        tool_parser=tool_parser,
-        reasoning_parser=reasoning_parser,
-        engine=EngineSettings(self_test=False, enforce_eager=True),
-    )
-    return load_model(reference, host, settings, LoadOptions())
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from vllm_mlx_core.api import InvalidRequest
+from vllm_mlx_protocols.media import left_out
 
 from .schema import Block, DocumentSource, ResultBlock, SearchResultBlock, TextBlock
 
@@ -71,7 +72,7 @@ def _result_part(part: SearchResultBlock, where: str) -> str:
     if part.type == "text":
         return plain_text(part, where)
     text = _readable(part)
-    return f"[{part.type[:64]} left out: this model reads text only]" if text is None else text
+    return left_out(part.type) if text is None else text
 
 
 def _readable(block: Block | SearchResultBlock) -> str | None:

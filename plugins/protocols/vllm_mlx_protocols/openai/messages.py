@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm_mlx_core.api import InvalidRequest
+from vllm_mlx_protocols.media import left_out
 
 from .schema import ContentPart, Message, ToolCall
 
@@ -43,10 +44,11 @@ def _content(message: Message, where: str) -> str | list[dict[str, Any]] | None:
         raise InvalidRequest(f"{where}.content is required.", param=f"{where}.content")
     if isinstance(message.content, str):
         return message.content
-    return [_part(part, f"{where}.content[{index}]") for index, part in enumerate(message.content)]
+    is_result = message.role == "tool"
+    return [_part(part, f"{where}.content[{index}]", is_result) for index, part in enumerate(message.content)]
 
 
-def _part(part: ContentPart, where: str) -> dict[str, Any]:
+def _part(part: ContentPart, where: str, is_result: bool) -> dict[str, Any]:
     if part.type == "text" or (part.type == "refusal" and part.refusal is None):
         if part.text is None:
             raise InvalidRequest(f"{where}.text is required.", param=f"{where}.text")
@@ -54,6 +56,8 @@ def _part(part: ContentPart, where: str) -> dict[str, Any]:
     if part.type == "refusal":
         return {"type": "text", "text": part.refusal}
     param = f"{where}.type"
+    if part.type in _MEDIA and is_result:
+        return {"type": "text", "text": left_out(part.type)}
     if part.type in _MEDIA:
         raise InvalidRequest(f"{param}: this model reads text only, not {part.type}.", param=param)
     raise InvalidRequest(f"{param}: there is no content part of this type.", param=param)

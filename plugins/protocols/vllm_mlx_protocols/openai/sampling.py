@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vllm_mlx_core.api import InvalidRequest, SamplingParams, Settings
 from vllm_mlx_protocols import limits
+from vllm_mlx_protocols.picking import PickingFields
 
 from .ignored import RequestBody
 from .refused import UNSUPPORTED, refuse
@@ -27,7 +28,7 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = None
 
 
-class SamplingFields(RequestBody):
+class SamplingFields(RequestBody, PickingFields):
     """What both generating endpoints honour."""
 
     model: str = "default"
@@ -38,15 +39,6 @@ class SamplingFields(RequestBody):
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     """No stop before this many tokens."""
     n: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
-    """0 and -1 switch it off."""
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[float, Field(ge=limits.MIN_REPETITION_PENALTY, le=10)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: str | list[str] | None = None
     """At most 64 strings of at most 1024 characters."""
     stop_token_ids: (
@@ -93,15 +85,8 @@ def to_sampling(
     return SamplingParams(
         max_tokens=limit,
         min_tokens=minimum,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        min_p=body.min_p,
-        presence_penalty=body.presence_penalty,
-        frequency_penalty=body.frequency_penalty,
-        repetition_penalty=body.repetition_penalty,
+        **body.picking(),
         logit_bias={_token_id(key): value for key, value in (body.logit_bias or {}).items()},
-        seed=body.seed,
         stop=_stops(body.stop),
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignore_eos=bool(body.ignore_eos),

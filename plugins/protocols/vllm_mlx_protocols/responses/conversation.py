@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm_mlx_core.api import InvalidRequest
+from vllm_mlx_protocols.media import left_out
 from vllm_mlx_protocols.reading import read
 
 from .items import (
@@ -55,7 +56,7 @@ class Conversation:
                 self._call(custom.call_id, custom.name, json.dumps({"input": custom.input}))
             case "function_call_output" | "custom_tool_call_output":
                 result = read(OutputItem, item, where)
-                content = _content(result.output, f"{where}.output")
+                content = _content(result.output, f"{where}.output", is_result=True)
                 self._append({"role": "tool", "tool_call_id": result.call_id, "content": content})
             case "":
                 raise InvalidRequest(f"{where}.type must be a string.", param=f"{where}.type")
@@ -95,11 +96,14 @@ class Conversation:
         self.messages.append(message)
 
 
-def _content(content: Content, where: str) -> str | list[dict[str, Any]]:
+def _content(content: Content, where: str, *, is_result: bool = False) -> str | list[dict[str, Any]]:
     """Return a text as it is, and so the only part of a content: templates treat both alike, caches do not."""
     if isinstance(content, str):
         return content
-    texts = [_text(part, f"{where}[{index}]") for index, part in enumerate(content)]
+    texts = [
+        left_out(part.type) if is_result and part.type in _MEDIA else _text(part, f"{where}[{index}]")
+        for index, part in enumerate(content)
+    ]
     if len(texts) <= 1:
         return "".join(texts)
     return [{"type": "text", "text": text} for text in texts]

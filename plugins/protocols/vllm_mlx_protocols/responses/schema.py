@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from vllm_mlx_protocols import limits
+from vllm_mlx_protocols.picking import PickingFields
 
 MAX_ITEMS = 16_384
 MAX_INCLUDES = 64
@@ -56,7 +57,7 @@ class Text(_Fields):
     verbosity: str | None = None
 
 
-class ResponsesRequest(_Fields):
+class ResponsesRequest(_Fields, PickingFields):
     """The body of ``POST /v1/responses``. Null always means "not said"; values are never converted."""
 
     model: str = "default"
@@ -78,8 +79,6 @@ class ResponsesRequest(_Fields):
     text: Text | None = None
     truncation: Literal["auto", "disabled"] | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=limits.MAX_TOP_LOGPROBS)] | None = None
     metadata: (
         Annotated[
@@ -101,12 +100,6 @@ class ResponsesRequest(_Fields):
     prompt: dict[str, Any] | None = None
     context_management: list[dict[str, Any]] | None = None
     moderation: dict[str, Any] | None = None
-    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[float, Field(ge=limits.MIN_REPETITION_PENALTY, le=10)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
 
     @property
