@@ -202,6 +202,16 @@ async def test_cached_tokens_are_read_and_not_input(client, engine):
     assert (await whole(client))["usage"] == usage
 
 
+async def test_blocks_stand_in_the_order_of_the_stream(client, engine):
+    call = (ToolCallStart(0, "a", "f"), ToolCallArguments(0, '{"x":1}'), ToolCallEnd(0))
+    engine.reply = events_reply(ReasoningDelta("Hm."), TextDelta("Hi"), *call, TextDelta(" b"), TextDelta("ye"))
+    blocks = (await whole(client))["content"]
+    assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use", "text"]
+    assert (blocks[1]["text"], blocks[3]["text"]) == ("Hi", " bye")
+    starts = [event for event in await stream(client) if event["type"] == "content_block_start"]
+    assert [event["content_block"]["type"] for event in starts] == [block["type"] for block in blocks]
+
+
 async def test_an_answer_without_anything_has_no_blocks(client, engine):
     engine.reply = [finished()]
     assert shape(await stream(client)) == ["message_start", "message_delta", "message_stop"]

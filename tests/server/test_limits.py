@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 
@@ -231,6 +232,15 @@ async def test_validation_names_the_field(make_app):
     async with connect(make_app()) as client:
         response = await client.post("/plain/whole", json={})
     assert (response.status_code, response.json()) == (400, {"plain": "text: this field is required.", "param": "text"})
+
+
+@pytest.mark.anyio
+async def test_a_compressed_body_is_refused_as_such(make_app):
+    async with connect(make_app()) as client:
+        headers = {"content-encoding": "gzip", "content-type": "application/json"}
+        response = await client.post("/plain/whole", content=gzip.compress(b'{"text": "x"}'), headers=headers)
+    assert response.status_code == 415
+    assert "compressed" in response.text
 
 
 @pytest.mark.anyio

@@ -137,6 +137,8 @@ def test_an_old_client_gets_no_chunks(serving, make_app, engine, path):
         b"GET / HTTP/1.1\r\nX: a\0b\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n",
+        b"POST /plain/whole HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
 def test_what_is_no_http_is_refused_in_json(serving, make_app, request_):

@@ -1,7 +1,7 @@
 """The public surface: everything a plugin may import. No MLX and no web stack at run time."""
 
 from .caching import CachePolicy, CacheSpec, CacheStats, KVState, Lease
-from .completion import Completion, ToolCall
+from .completion import Completion, Said, ToolCall
 from .disconnect import ClientDisconnected, or_disconnect
 from .errors import (
     AuthenticationFailed,
@@ -126,6 +126,7 @@ __all__ = [
     "RequestError",
     "RequestSummary",
     "RequestTimedOut",
+    "Said",
     "SamplingParams",
     "Settings",
     "StepStats",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from .events import ReasoningDelta, TextDelta, ToolCallArguments, ToolCallEnd, ToolCallStart
 from .messages import FinishReason, Output, TokenLogprobs, Usage
@@ -19,9 +20,19 @@ class ToolCall:
 
 
 @dataclass(slots=True)
+class Said:
+    """Text or reasoning that nothing else came between."""
+
+    kind: Literal["text", "reasoning"]
+    text: str
+
+
+@dataclass(slots=True)
 class Completion:
     """One completion of a request. ``add`` its outputs in order; it is done when ``finish_reason`` is set."""
 
+    parts: list[Said | ToolCall] = field(default_factory=list)
+    """All of it in the order in which it came; the next three are the same, each kind on its own."""
     text: str = ""
     reasoning: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list)
@@ -38,10 +49,14 @@ class Completion:
             match event:
                 case TextDelta(text):
                     self.text += text
+                    self._say("text", text)
                 case ReasoningDelta(text):
                     self.reasoning += text
+                    self._say("reasoning", text)
                 case ToolCallStart(_, id, name):
-                    self.tool_calls.append(ToolCall(id, name))
+                    call = ToolCall(id, name)
+                    self.tool_calls.append(call)
+                    self.parts.append(call)
                 case ToolCallArguments(index, json):
                     self.tool_calls[index].arguments += json
                 case ToolCallEnd(index):
@@ -53,3 +68,10 @@ class Completion:
             self.stop = output.stop
         if output.usage is not None:
             self.usage = output.usage
+
+    def _say(self, kind: Literal["text", "reasoning"], text: str) -> None:
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, Said) and last.kind == kind:
+            last.text += text
+        elif text:
+            self.parts.append(Said(kind, text))

@@ -74,7 +74,13 @@ class HTTP1(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Say what is wrong and close; only close if that would fall into the middle of an answer."""
-        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+        cycle = self.cycle
+        is_free = cycle is None or cycle.response_complete
+        if not is_free and cycle.more_body and not cycle.response_started and not self.pipeline:
+            cycle.disconnected = True  # its body never comes, so what is wrong is its answer
+            cycle.message_event.set()
+            is_free = True
+        if is_free and not self.transport.is_closing():
             self.transport.write(_response(self._refusal or InvalidRequest("This is not a valid HTTP request.")))
         self.transport.close()
 

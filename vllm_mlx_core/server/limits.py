@@ -20,6 +20,12 @@ class BodyTimedOut(InvalidRequest):
     status = 408
 
 
+class EncodedBody(InvalidRequest):
+    """The body is compressed. What it would grow to is not to be found out."""
+
+    status = 415
+
+
 class BodyLimit:
     """Reads a request's body, at most ``max_bytes``, and hands it on in one piece."""
 
@@ -31,7 +37,7 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; do nothing if the client left midway.
 
-        Raises PayloadTooLarge, BodyTimedOut or InvalidRequest.
+        Raises PayloadTooLarge, BodyTimedOut, EncodedBody or InvalidRequest.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -40,6 +46,8 @@ class BodyLimit:
         for name, value in headers:
             if name == b"content-length":
                 self._check(_number(value))
+            elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+                raise EncodedBody("A compressed request body cannot be read: send it as it is.")
         body = await self._read(receive)
         if body is None:
             return

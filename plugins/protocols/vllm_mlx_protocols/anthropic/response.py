@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from vllm_mlx_core.api import Completion, FinishReason, Usage
+from vllm_mlx_core.api import Completion, FinishReason, Said, Usage
 
 SIGNATURE = "dmxsbS1tbHg="
 """Signs every thought. Clients want one and send it back unread; it is not checked."""
@@ -99,17 +99,16 @@ def to_response(
 
 
 def _content(completion: Completion, show_thinking: bool) -> Iterator[dict[str, Any]]:
-    """Yield the blocks. A call that was cut off is left out: half an ``input`` would look like a whole one."""
-    if completion.reasoning:
-        thinking = completion.reasoning if show_thinking else ""
-        yield {"type": "thinking", "thinking": thinking, "signature": SIGNATURE}
-    if completion.text:
-        yield {"type": "text", "text": completion.text}
-    for call in completion.tool_calls:
-        if call.is_complete:
-            yield {
-                "type": "tool_use",
-                "id": call.id,
-                "name": call.name,
-                "input": msgspec.Raw(call.arguments.encode() or b"{}"),
-            }
+    """Yield the blocks, in the order of a stream's.
+
+    A call that was cut off is left out: half an ``input`` would look like a whole one.
+    """
+    for part in completion.parts:
+        if isinstance(part, Said):
+            if part.kind == "text":
+                yield {"type": "text", "text": part.text}
+            else:
+                yield {"type": "thinking", "thinking": part.text if show_thinking else "", "signature": SIGNATURE}
+        elif part.is_complete:
+            arguments = msgspec.Raw(part.arguments.encode() or b"{}")
+            yield {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments}
