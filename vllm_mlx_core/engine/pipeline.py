@@ -29,6 +29,7 @@ from vllm_mlx_core.api import (
 from .content_logprobs import ContentLogprobs
 from .detokenizer import Detokenizer, token_text
 from .event_buffer import EventBuffer
+from .half_characters import HalfCharacters
 from .stopper import StopStrings
 from .thinking import ThinkingCounter
 
@@ -96,6 +97,7 @@ class CompletionPipeline:
         self._chunk_ids: list[int] = []  # tokens whose text is still to come
         parsers = [parser for parser in (reasoning, tools) if parser is not None]
         markers = {token for parser in parsers for token in parser.special_tokens}
+        self._halves = HalfCharacters()
         self._content_logprobs = ContentLogprobs(markers) if wants_logprobs else None
         self._detokenizer = Detokenizer(tokenizer, markers if skip_special_tokens else None)
         self._plain = not (parsers or stops or wants_logprobs)
@@ -259,7 +261,7 @@ class CompletionPipeline:
             if self._drop_calls and not isinstance(event, TextDelta):
                 continue
             for checked in self._checks.feed(event) if self._checks is not None else (event,):
-                self._emit(checked)
+                self._emit_whole(checked)
             if isinstance(event, ToolCallStart):
                 self._num_started += 1
             elif isinstance(event, ToolCallEnd):
@@ -268,12 +270,18 @@ class CompletionPipeline:
                     self.done = True
                     return
 
+    def _emit_whole(self, event: Event) -> None:
+        for each in self._halves.feed(event):
+            self._emit(each)
+
     def _finish_calls(self) -> None:
         if self._tools is not None:
             self._emit_calls(self._guarded(self._tools.finish) or ())
         if self._checks is not None:
             for event in self._checks.finish():
-                self._emit(event)
+                self._emit_whole(event)
+        for event in self._halves.finish():
+            self._emit(event)
 
     def _flush(self, stop_token: int | None) -> None:
         text = self._detokenizer.finish()
