@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from vllm_mlx_protocols.anthropic.schema import CountTokensRequest, MessagesRequest
+from vllm_mlx_protocols.batches.schema import BatchRequest, UploadFields
 from vllm_mlx_protocols.ollama.schema import ChatRequest, GenerateRequest, NamedRequest, PullRequest
 from vllm_mlx_protocols.openai.refused import UNSUPPORTED
 from vllm_mlx_protocols.openai.schema import (
@@ -22,15 +23,16 @@ from vllm_mlx_protocols.openai.schema import (
 
 
 class Page(NamedTuple):
-    """A page, the bodies of its protocol's requests, and the fields that are refused without being in a schema."""
+    """A page, the bodies of its protocol's requests, and the fields that are in no schema: refused ones, and files."""
 
     name: str
     bodies: Sequence[type[BaseModel]]
-    refused: Collection[str] = ()
+    others: Collection[str] = ()
 
 
 PAGES = [
     Page("openai", [ChatCompletionRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest], UNSUPPORTED),
+    Page("batches", [UploadFields, BatchRequest], ["file"]),
     Page("anthropic", [MessagesRequest, CountTokensRequest]),
     Page("ollama", [ChatRequest, GenerateRequest, NamedRequest, PullRequest]),
 ]
@@ -59,7 +61,7 @@ def documented(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_tables_name_every_field_and_invent_none(root: Path, page: Page) -> None:
     text = (root / "docs" / "protocols" / f"{page.name}.md").read_text(encoding="utf-8")
-    known = {name for body in page.bodies for name in fields(body)} | set(page.refused)
+    known = {name for body in page.bodies for name in fields(body)} | set(page.others)
     found = set(documented(text))
     assert sorted(known - found) == [], "fields without a line"
     assert sorted(found - known) == [], "lines without a field"

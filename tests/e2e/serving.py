@@ -1,14 +1,11 @@
-"""Servers for tests that need models or settings of their own: in a thread of this process, or as a process."""
+"""Servers for tests that need models or settings of their own, in a thread of this process."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,8 +15,6 @@ from vllm_mlx_core.host import Host
 from vllm_mlx_core.residency.loader import LoadedModel, load_model
 from vllm_mlx_core.residency.pool import ModelPool
 from vllm_mlx_core.server import bind, create_app, make_server
-
-from .conftest import COMMAND, await_health, free_port
 
 
 @contextmanager
@@ -53,22 +48,3 @@ def load(host: Host, reference: str, name: str, tool_parser: str, reasoning_pars
         engine=EngineSettings(self_test=False, enforce_eager=True),
     )
     return load_model(reference, host, settings, LoadOptions())
-
-
-@contextmanager
-def process(log: Path, *options: str, **environment: str) -> Iterator[str]:
-    """Serve the scripted model in a process that writes ``log``; yield its address. At the end the log is complete."""
-    port = free_port()
-    with log.open("w") as sink:
-        command = [*COMMAND, "--port", str(port), *options]
-        running = subprocess.Popen(command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        await_health(url, running, log)
-        yield url
-    finally:
-        running.terminate()
-        try:
-            assert running.wait(60) == 0, log.read_text()
-        finally:
-            running.kill()

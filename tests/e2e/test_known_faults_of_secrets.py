@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from .dialects import DIALECTS, EVERY_DIALECT, Chat, Dialect
-from .serving import process
+from .processes import process
 
 KEY, WRONG_KEY = "sk-right-7f3a9c", "sk-wrong-51be02"
 SECRET = "xyzzy-plugh-42"
@@ -17,11 +17,6 @@ SECRET = "xyzzy-plugh-42"
 TOOL = ("lookup", {"type": "object", "properties": {"q": {"type": "string"}}})
 CALL = f'<tool_call>\n{{"name": "lookup", "arguments": {{"q": "{SECRET}"}}}}\n</tool_call>'
 ELSEWHERE = "https://page.example"
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory):
-    return tmp_path_factory.mktemp("secrets") / "log"
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +30,21 @@ def hub():
 
 
 @pytest.fixture(scope="module")
-def url(log, hub):
+def running(tmp_path_factory, hub):
     address = f"http://127.0.0.1:{hub.getsockname()[1]}"
     options = ("--api-key", KEY, "--log-level", "debug", "--enable-metrics", "--enforce-eager", "--skip-self-test")
-    with process(log, *options, HF_ENDPOINT=address) as url:
-        yield url
+    with process(tmp_path_factory.mktemp("secrets"), *options, HF_ENDPOINT=address) as running:
+        yield running
+
+
+@pytest.fixture
+def url(running):
+    return running.url
+
+
+@pytest.fixture
+def log(running):
+    return running.log
 
 
 @pytest.fixture

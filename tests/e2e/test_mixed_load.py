@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
-from .conftest import COMMAND, await_health, free_port
+from .processes import process
 
 REQUESTS = 500
 AT_ONCE = 32
@@ -26,20 +25,9 @@ FAULTS = ("leave", "give up", "cancel")
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """The address and process id of a server of this module's own: what others leave behind would be counted."""
-    folder = tmp_path_factory.mktemp("load")
-    port = free_port()
-    log = folder / "log"
-    with log.open("w") as sink:
-        command = [*COMMAND, "--port", str(port), "--state-dir", str(folder / "state")]
-        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        await_health(url, process, log)
-        yield url, process.pid
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0, log.read_text()
-    assert "Traceback" not in log.read_text()
+    with process(tmp_path_factory.mktemp("load")) as running:
+        yield running.url, running.process.pid
+    assert "Traceback" not in running.log.read_text()
 
 
 def events(text):

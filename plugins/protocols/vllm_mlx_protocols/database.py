@@ -31,7 +31,7 @@ class DatabaseFailed(EngineFailed):
 class Database:
     """An open file, or memory, that one thread of its own works with.
 
-    ``server`` is what other servers with the same file know this one by; ``is_first``: none of them had it open.
+    ``server`` is what other servers with the same file know this one by.
     """
 
     def __init__(self, path: str, *, schema: str, what: str) -> None:
@@ -44,7 +44,6 @@ class Database:
         self._presence = presence
         self._path = path
         self._what = what
-        self.is_first = presence is None or presence.is_first
         self.server = "" if presence is None else presence.id
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"{what}-db")
         self._close = weakref.finalize(self, _close, self._worker, self.connection, presence)

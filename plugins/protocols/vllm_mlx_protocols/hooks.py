@@ -6,6 +6,7 @@ import argparse
 
 from vllm_mlx_core.api import Settings, hookimpl
 
+from .batches import options as batches
 from .operations import options as operations
 from .responses import options as responses
 
@@ -14,12 +15,13 @@ from .responses import options as responses
 def vllm_mlx_add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of all front-ends."""
     responses.add_options(parser)
+    batches.add_options(parser)
     operations.add_options(parser)
 
 
 @hookimpl
 def vllm_mlx_configure(settings: Settings) -> None:
     """Find out before a model is loaded what cannot be had. Raises UsageError or MissingExtra."""
-    if settings.plugin_options.get("responses_db") is not None:
-        responses.open_store(settings).close()
+    responses.check_options(settings)
+    batches.check_options(settings)
     operations.check_options(settings)

@@ -11,8 +11,7 @@ from pathlib import Path
 class Presence:
     """Marks this server as one that uses a database, by a locked file in a folder beside it.
 
-    The lock ends with the process, whatever ends that. ``id`` is what others know this server by. ``is_first`` says
-    whether nobody else was there when this one came.
+    The lock ends with the process, whatever ends that. ``id`` is what others know this server by.
     """
 
     def __init__(self, folder: str) -> None:
@@ -24,8 +23,8 @@ class Presence:
         self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         draft.rename(self._folder / self.id)
-        others = [other.name for other in self._folder.glob("[!.]*") if other.name != self.id]
-        self.is_first = not [other for other in others if self.is_alive(other)]
+        for other in self._folder.glob("[!.]*"):
+            self.is_alive(other.name)
 
     def is_alive(self, server: str) -> bool:
         """Return whether the server of this id still runs. Forgets it if it does not."""
