@@ -17,7 +17,7 @@ def sequence(number: int, length: int, priority: int = 0) -> Sequence:
 
 
 def scheduler(lengths: list[int], *, seqs: int = 8, budget: int = 100, mode: PrefillMode = "ragged") -> Scheduler:
-    made = Scheduler(max_num_seqs=seqs, max_num_batched_tokens=budget, prefill_mode=mode)
+    made = Scheduler(max_num_seqs=seqs, max_num_batched_tokens=budget, prefill_mode=mode, max_scored_tokens=50)
     for number, length in enumerate(lengths):
         made.add(sequence(number, length))
     return made
@@ -73,7 +73,7 @@ def test_a_one_token_prompt_needs_no_prefill():
 
 
 def test_lower_priority_values_go_first_and_equals_keep_their_order():
-    s = Scheduler(max_num_seqs=2, max_num_batched_tokens=100, prefill_mode="ragged")
+    s = Scheduler(max_num_seqs=2, max_num_batched_tokens=100, prefill_mode="ragged", max_scored_tokens=50)
     for number, priority in enumerate([0, 5, -1, 0]):
         s.add(sequence(number, 3, priority))
     admitted = list(s.admit())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .events import ReasoningDelta, TextDelta, ToolCallArguments, ToolCallEnd, ToolCallStart
-from .messages import FinishReason, Output, TokenLogprobs, Usage
+from .messages import FinishReason, Output, PromptToken, TokenLogprobs, Usage
 
 
 @dataclass(slots=True)
@@ -38,6 +38,7 @@ class Completion:
     tool_calls: list[ToolCall] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[PromptToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     stop: str | int | None = None
     """The stop string or token id that ended it, if one did."""
@@ -63,6 +64,7 @@ class Completion:
                     self.tool_calls[index].is_complete = True
         self.token_ids += output.token_ids
         self.logprobs += output.logprobs
+        self.prompt_logprobs += output.prompt_logprobs
         if output.finish is not None:
             self.finish_reason = output.finish
             self.stop = output.stop

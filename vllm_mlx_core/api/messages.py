@@ -23,7 +23,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     ``temperature`` 0 is greedy. ``top_k`` 0 or -1 switches it off. ``seed`` makes a completion repeatable whoever
     else is in the batch. ``logit_bias`` maps token ids to an addend in logits. ``logprobs`` is the number of
-    alternatives to report per token (0: only the chosen token); None reports nothing.
+    alternatives to report per token (0: only the chosen token); None reports nothing. ``prompt_logprobs`` asks the same
+    of the prompt's tokens. The prompt is then computed from its beginning, whatever the prefix cache holds;
+    ``max_tokens`` may be 0; and ``logprobs`` has an entry for every token of the completion, shown or not.
     """
 
     max_tokens: int | None = None
@@ -41,6 +43,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
 
 
@@ -126,12 +129,25 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
     top: Sequence[TokenLogprob] = ()
 
 
+class PromptToken(msgspec.Struct, frozen=True):
+    """A token of the prompt, what it adds to the prompt's text, and how likely it was after those before it.
+
+    ``logprob`` and ``top`` (most likely first) mean what they do in ``TokenLogprobs``; the first token has none.
+    """
+
+    token_id: int
+    text: bytes
+    logprob: float | None = None
+    top: Sequence[TokenLogprob] = ()
+
+
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine step added to one completion.
 
     The last output of a completion has ``finish`` and ``usage`` (of this completion alone; ``prompt_tokens`` is that
     of the request). ``stop`` is the stop string or token id that ended it, if one did. ``cached_tokens`` is how much of
-    the prompt came from the prefix cache; every output says it.
+    the prompt came from the prefix cache; every output says it. ``prompt_logprobs``, if they were asked for, are all
+    tokens of the prompt; they are on the first output of each completion.
     """
 
     choice: int
@@ -142,6 +158,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | int | None = None
     usage: Usage | None = None
     cached_tokens: int = 0
+    prompt_logprobs: Sequence[PromptToken] = ()
 
 
 class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):

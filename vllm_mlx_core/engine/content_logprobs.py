@@ -120,3 +120,20 @@ class ContentLogprobs:
             if left:
                 spans.append((left, entries))
         self._spans = spans
+
+
+class AllLogprobs(ContentLogprobs):
+    """Delivers every entry at once, whatever becomes of its text: for whoever counts tokens."""
+
+    def add(self, entry: TokenLogprobs, text: str) -> None:
+        """Take a token's entry. Mutates."""
+        self._ready.append(entry)
+
+    def show(self, text: str) -> None:
+        """Do nothing."""
+
+    def hide(self, text: str) -> None:
+        """Do nothing."""
+
+    def end_call(self, newest: int) -> None:
+        """Do nothing."""

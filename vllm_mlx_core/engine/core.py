@@ -43,6 +43,7 @@ from .messages import (
     Submit,
 )
 from .prefill import read_chunk, read_together
+from .prompt_scores import Scores, are_numbers, positions_per_step, read_scored
 from .sampler import Sampled
 from .scheduler import Chunk, Scheduler
 from .selftest import ServingMode
@@ -88,9 +89,11 @@ class EngineCore:
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefill_mode=mode.prefill,
+            max_scored_tokens=positions_per_step(generator.vocab_size),
         )
         self._batches: list[Batch] = []
         self._launched: list[_Launched] = []
+        self._scores: list[Scores] = []
         self._updates: list[SequenceUpdate] = []
         self._admitted: list[int] = []
         self._reports: list[EngineReport] = []
@@ -125,6 +128,7 @@ class EngineCore:
         if self._batches:
             log.error("The engine is idle but holds %d batches; dropping them.", len(self._batches))
             self._batches.clear()
+        self._scores.clear()  # of sequences that were aborted
         if self._cache is not None:
             self._with_cache(self._cache.check)
 
@@ -134,6 +138,7 @@ class EngineCore:
             self._fail(sequence, message)
         self._batches.clear()
         self._launched.clear()
+        self._scores.clear()
         self._flush(time.perf_counter())
 
     # -- one step -------------------------------------------------------------------------------------------------
@@ -149,7 +154,10 @@ class EngineCore:
         for launched in previous:
             self._settle(launched)
         self._flush(started)
+        scores, self._scores = self._scores, []
         self._prefill()
+        for each in scores:
+            self._settle_scores(each)
         self._steps += 1
         if self._steps % CLEAR_EVERY_STEPS == 0:
             mx.clear_cache()
@@ -157,7 +165,7 @@ class EngineCore:
     def _start(self, sequence: Sequence) -> None:
         """Find what the prefix cache knows of a sequence that was just admitted."""
         cache = self._cache
-        if cache is None or sequence.isolated:
+        if cache is None or sequence.isolated or sequence.is_scored:
             return
         tokens = sequence.tokens
         lease = self._with_cache(lambda: cache.match(tokens, salt=sequence.submit.salt))
@@ -235,14 +243,46 @@ class EngineCore:
                 () if logprob is None else (logprob,),
                 finish,
                 sequence.cached_tokens,
+                prompt_logprobs=sequence.take_prompt_logprobs(),
             )
         )
         return finish is not None
+
+    def _settle_scores(self, scores: Scores) -> None:
+        """Read what a chunk of a prompt scored while the next one is computed; end what wants no more than that."""
+        sequence = scores.sequence
+        if scores.are_stale:
+            return
+        try:
+            entries = scores.read()
+        except Exception:
+            batch = next((b for b in self._batches if sequence in b.sequences), None)
+            if batch is not None:
+                self._recover(batch)
+            else:
+                self._isolate([sequence])
+            return
+        if not are_numbers(entries):
+            self._fail(sequence, INVALID_NUMBERS)
+            self._drop([sequence])
+            return
+        sequence.prompt_logprobs += entries
+        if not sequence.submit.max_tokens and len(sequence.prompt_logprobs) == len(sequence.submit.prompt) - 1:
+            self._end_with_prompt(sequence)
+
+    def _end_with_prompt(self, sequence: Sequence) -> None:
+        """End a sequence that was to generate nothing."""
+        update = SequenceUpdate(sequence.id, finish="length", prompt_logprobs=sequence.take_prompt_logprobs())
+        self._updates.append(update)
+        self._scheduler.finish(sequence)
 
     def _prefill(self) -> None:
         """Read the prompts that the plan has room for, and let those that are read join a batch."""
         plan = self._scheduler.plan()
         for sequence in plan.ready:
+            if not sequence.submit.max_tokens:  # a prompt of one token: there is nothing to compute
+                self._end_with_prompt(sequence)
+                continue
             try:
                 self._join([sequence], sequence.layers or self._generator.make_cache())
             except Exception:
@@ -262,10 +302,19 @@ class EngineCore:
             self._join([chunk.sequence for chunk in group], layers)
             return
         (chunk,) = group
-        read_chunk(self._generator, chunk)
-        if chunk.sequence.num_to_prefill == 0:
-            assert chunk.sequence.layers is not None
-            self._join([chunk.sequence], chunk.sequence.layers)
+        sequence = chunk.sequence
+        if sequence.is_scored:
+            self._scores.append(read_scored(self._generator, chunk))
+        else:
+            read_chunk(self._generator, chunk)
+        if sequence.num_to_prefill:
+            return
+        assert sequence.layers is not None
+        if sequence.submit.max_tokens:
+            self._join([sequence], sequence.layers)
+        else:  # its scores, once they are read, are the end of it
+            sequence.stage = Stage.DECODE
+            sequence.layers = None
 
     # -- batches --------------------------------------------------------------------------------------------------
 

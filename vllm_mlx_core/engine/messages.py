@@ -18,7 +18,8 @@ BROKEN = "The engine failed and cannot serve any more."
 
 
 class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """``SamplingParams`` with every default filled in: nothing is None but ``logprobs``.
+    """``SamplingParams`` with every default filled in: nothing is None but
+    ``logprobs`` and ``prompt_logprobs``.
 
     ``temperature`` 0 is greedy, ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off, the penalties' neutral values are 0,
     0 and 1. ``seed`` is always set (drawn at random where the client gave none), so that a sequence that is preempted
@@ -35,10 +36,14 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: Mapping[int, float] = {}
     seed: int = 0
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Generate one completion. ``sequence_id`` is unique within the engine's life."""
+    """Generate one completion. ``sequence_id`` is unique within the engine's life.
+
+    ``max_tokens`` is 0 only where the prompt's log-probabilities are asked for.
+    """
 
     sequence_id: int
     request_id: str
@@ -73,7 +78,10 @@ EngineFinish: TypeAlias = Literal["stop", "length", "error"]
 
 
 class Logprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Natural log-probabilities of one token: the chosen one's, then the top alternatives, most likely first."""
+    """Natural log-probabilities of one token: the chosen one's, then the top alternatives, most likely first.
+
+    For a token of a prompt the chosen one is the token that stands there.
+    """
 
     chosen: float
     top_ids: Sequence[int]
@@ -99,7 +107,8 @@ class SequenceUpdate(msgspec.Struct, frozen=True, array_like=True):
 
     ``logprobs`` has one entry per token if the sequence asked for them. A token that ended the sequence is delivered.
     ``cached_tokens`` (set with the first token) is how much of the prompt was not computed. ``error`` goes with
-    ``finish == "error"`` and is fit for clients.
+    ``finish == "error"`` and is fit for clients. ``prompt_logprobs``, if they were asked for, come with the first
+    update of a sequence, one for each token of the prompt but the first.
     """
 
     sequence_id: int
@@ -108,6 +117,7 @@ class SequenceUpdate(msgspec.Struct, frozen=True, array_like=True):
     finish: EngineFinish | None = None
     cached_tokens: int = 0
     error: str | None = None
+    prompt_logprobs: Sequence[Logprobs] = ()
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,22 +16,22 @@ from vllm_mlx_core.api import (
     Event,
     FinishReason,
     Output,
+    PromptToken,
     ReasoningDelta,
     TextDelta,
-    TokenLogprob,
-    TokenLogprobs,
     ToolCallArguments,
     ToolCallEnd,
     ToolCallStart,
     Usage,
 )
 
-from .content_logprobs import ContentLogprobs
+from .content_logprobs import AllLogprobs, ContentLogprobs
 from .detokenizer import Detokenizer, token_text
 from .event_buffer import EventBuffer
 from .half_characters import HalfCharacters
 from .stopper import StopStrings
 from .thinking import ThinkingCounter
+from .token_logprobs import prompt_tokens, token_logprobs
 
 if TYPE_CHECKING:
     from vllm_mlx_core.api import ReasoningParser, Tokenizer, ToolParser
@@ -52,7 +52,9 @@ class CompletionPipeline:
     answer, not to reasoning. With ``parallel_tool_calls`` false the completion ends with its first complete call; with
     ``drop_calls`` calls are parsed and left out, so that neither they nor their markers reach a client that forbade
     them. A parser that raises is left out from then on: the text that comes after is passed through.
-    ``calls_in_thinking`` looks for calls in thinking that is never closed, ``checks`` at all calls.
+    ``calls_in_thinking`` looks for calls in thinking that is never closed, ``checks`` at all calls. ``scored_prompt``
+    is the prompt, if its log-probabilities are wanted; then every token of the completion has its entry as well. One
+    that is not shown has no text there, but for the one that ended the completion.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class CompletionPipeline:
         parallel_tool_calls: bool = True,
         drop_calls: bool = False,
         wants_logprobs: bool = False,
+        scored_prompt: Sequence[int] | None = None,
         prompt_tokens: int = 0,
     ) -> None:
         self.done = False
@@ -98,9 +101,13 @@ class CompletionPipeline:
         parsers = [parser for parser in (reasoning, tools) if parser is not None]
         markers = {token for parser in parsers for token in parser.special_tokens}
         self._halves = HalfCharacters()
-        self._content_logprobs = ContentLogprobs(markers) if wants_logprobs else None
+        self._all_tokens = scored_prompt is not None  # have their entries
+        entries = AllLogprobs() if self._all_tokens else ContentLogprobs(markers)
+        self._content_logprobs = entries if wants_logprobs else None
+        self._scored_prompt = scored_prompt
+        self._prompt_logprobs: list[PromptToken] = []  # made, but not delivered yet
         self._detokenizer = Detokenizer(tokenizer, markers if skip_special_tokens else None)
-        self._plain = not (parsers or stops or wants_logprobs)
+        self._plain = not (parsers or stops or wants_logprobs or scored_prompt is not None)
 
     @property
     def num_invalid_calls(self) -> int:
@@ -123,16 +130,22 @@ class CompletionPipeline:
         logprobs: Sequence[Logprobs],
         finish: Literal["stop", "length"] | None,
         cached_tokens: int,
+        *,
+        prompt_logprobs: Sequence[Logprobs] = (),
     ) -> Output | None:
         """Take one engine update; return what it adds, or None if there is nothing to say yet. Mutates.
 
         ``logprobs`` has one entry per token if the completion was made with ``wants_logprobs``. With ``finish ==
-        "stop"`` the last token is the stop token, which is counted but not shown. Once ``done``, returns None.
+        "stop"`` the last token is the stop token, which is counted but not shown. ``prompt_logprobs`` come with the
+        first update, one for each token of ``scored_prompt`` but the first. Once ``done``, returns None.
         """
         if self.done:
             return None
         if cached_tokens:
             self._cached_tokens = cached_tokens
+        if self._scored_prompt is not None:
+            self._prompt_logprobs = prompt_tokens(self._tokenizer, self._scored_prompt, prompt_logprobs)
+            self._scored_prompt = None
         if self._plain and finish is None:
             return self._push_plain(tokens)
         num_shown = len(tokens) - 1 if finish == "stop" else len(tokens)
@@ -141,9 +154,12 @@ class CompletionPipeline:
             if self.done:  # a stop string, or the one allowed call
                 return self._output("stop")
         if finish is None:
-            return self._output(None) if self._events else None
+            return self._output(None) if self._events or self._prompt_logprobs else None
         if finish == "stop":
             self._count(tokens[-1])
+            if self._content_logprobs is not None and self._all_tokens and logprobs:
+                text = token_text(self._tokenizer, tokens[-1])
+                self._content_logprobs.add(token_logprobs(self._tokenizer, tokens[-1], text, logprobs[-1]), "")
             if tokens[-1] in self._stop_token_ids:
                 self._stop = tokens[-1]
         self._flush(tokens[-1] if finish == "stop" else None)
@@ -173,8 +189,8 @@ class CompletionPipeline:
         self._count(token)
         if self._content_logprobs is not None and logprobs is not None:
             text, data = self._detokenizer.push_with_bytes(token)
-            if data or text:
-                self._content_logprobs.add(self._entry(token, data, logprobs), text)
+            if data or text or self._all_tokens:
+                self._content_logprobs.add(token_logprobs(self._tokenizer, token, data, logprobs), text)
         else:
             text = self._detokenizer.push(token)
         self._chunk_ids.append(token)
@@ -183,15 +199,6 @@ class CompletionPipeline:
             self._feed(Chunk(text, ids))
         elif self._thinking is not None:
             self._thinking.note(())
-
-    def _entry(self, token: int, data: bytes, logprobs: Logprobs) -> TokenLogprobs:
-        return TokenLogprobs(
-            TokenLogprob(token, data, logprobs.chosen),
-            [
-                TokenLogprob(top, token_text(self._tokenizer, top), value)
-                for top, value in zip(logprobs.top_ids, logprobs.top_logprobs, strict=True)
-            ],
-        )
 
     # -- the stages, each handing on to the next ------------------------------------------------------------------
 
@@ -336,6 +343,7 @@ class CompletionPipeline:
     def _output(self, ended: Literal["stop", "length"] | None) -> Output:
         finish: FinishReason | None = "tool_calls" if ended == "stop" and self._num_calls else ended
         token_ids, self._token_ids = self._token_ids, []
+        prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, []
         return Output(
             choice=self._choice,
             events=self._events.take(),
@@ -345,6 +353,7 @@ class CompletionPipeline:
             stop=self._stop,
             usage=self._usage() if finish is not None else None,
             cached_tokens=self._cached_tokens,
+            prompt_logprobs=prompt_logprobs,
         )
 
     def _usage(self) -> Usage:

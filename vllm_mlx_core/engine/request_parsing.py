@@ -40,7 +40,7 @@ class RequestParsing:
         reasoning_parser: type[ReasoningParser] | None,
     ) -> None:
         self._request = request
-        self._prompt_tokens = len(prompt.token_ids)
+        self._prompt = prompt.token_ids
         self._tokenizer = tokenizer
         self._settings = settings
         chat = request.prompt if isinstance(request.prompt, Chat) else None
@@ -87,7 +87,8 @@ class RequestParsing:
             parallel_tool_calls=request.parallel_tool_calls,
             drop_calls=not request.tools_enabled,
             wants_logprobs=params.logprobs is not None,
-            prompt_tokens=self._prompt_tokens,
+            scored_prompt=self._prompt if params.prompt_logprobs is not None else None,
+            prompt_tokens=len(self._prompt),
         )
 
     def _calls_in_thinking(self) -> CallsInThinking | None:

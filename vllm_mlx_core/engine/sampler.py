@@ -15,13 +15,12 @@ import mlx.core as mx
 import numpy as np
 
 from .drawing import draw, seed_state, uniforms
+from .logprobs import logprobs_of, ranked
 from .messages import Logprobs, SamplingSpec
 from .penalties import Penalties, is_penalised
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: dividing by them leaves nothing of float32."""
-LOGPROB_FLOOR = -9999.0
-"""Stands for minus infinity, which JSON cannot write."""
 
 _LOOKAHEAD = 16
 _GREEDY = -1
@@ -197,8 +196,8 @@ class BatchSampler:
             if group.min_p is not None:
                 weights = weights * (weights >= group.min_p * mx.max(weights, axis=-1, keepdims=True))
             return draw(weights, u)[:, 0]
-        ids, ranked = _ranked(x, group.width)
-        weights = _softmax(ranked, group.temperature)
+        ids, values = ranked(x, group.width)
+        weights = _softmax(values, group.temperature)
         if group.min_p is not None:
             weights = weights * (weights >= group.min_p * weights[:, :1])
         if group.top_k is not None:
@@ -214,16 +213,9 @@ class BatchSampler:
             return None
         if plan.logprob_index is not None:
             logits, chosen = logits[plan.logprob_index], chosen[plan.logprob_index]
-        x = logits.astype(mx.float32)
-        total = mx.logsumexp(x, axis=-1, keepdims=True)
-        own = mx.take_along_axis(x, chosen[:, None], axis=-1)
-        own = mx.maximum(own - total, LOGPROB_FLOOR)[:, 0]
         most = max(plan.logprob_counts)
-        if not most:
-            return SampledLogprobs(plan.logprob_rows, plan.logprob_counts, own, None, None)
         # Never fewer than protocols allow: the order of equal alternatives must not depend on what others ask for.
-        ids, values = _ranked(x, min(max(most, _ALTERNATIVES), self._vocab_size))
-        values = mx.maximum(values - total, LOGPROB_FLOOR)
+        own, ids, values = logprobs_of(logits, chosen, max(most, _ALTERNATIVES) if most else 0)
         return SampledLogprobs(plan.logprob_rows, plan.logprob_counts, own, ids, values)
 
     def _make_plan(self) -> _Plan:
@@ -295,14 +287,3 @@ def _column(values: list[float], neutral: float) -> mx.array | None:
 def _softmax(x: mx.array, temperature: mx.array | None) -> mx.array:
     # Dividing by 1 changes no bit, so a group without temperatures may skip it.
     return mx.softmax(x if temperature is None else x / temperature, axis=-1, precise=True)
-
-
-def _ranked(x: mx.array, width: int) -> tuple[mx.array, mx.array]:
-    """Return ids and values [rows, width] of the largest values, largest first. Partitions if that is less work."""
-    if width == x.shape[-1]:
-        ids = mx.argsort(-x, axis=-1)
-        return ids, mx.take_along_axis(x, ids, axis=-1)
-    part = mx.argpartition(-x, width - 1, axis=-1)[:, :width]
-    values = mx.take_along_axis(x, part, axis=-1)
-    order = mx.argsort(-values, axis=-1)
-    return mx.take_along_axis(part, order, axis=-1), mx.take_along_axis(values, order, axis=-1)

@@ -39,28 +39,34 @@ def resolve(params: SamplingParams, *defaults: SamplingParams, vocab_size: int, 
     _check(values)
     if params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS:
         raise InvalidRequest(f"logprobs must be from 0 to {MAX_LOGPROBS}, not {params.logprobs}.", param="logprobs")
+    asked = params.prompt_logprobs
+    if asked is not None and not 0 <= asked <= MAX_LOGPROBS:
+        raise InvalidRequest(f"prompt_logprobs must be from 0 to {MAX_LOGPROBS}, not {asked}.", param="prompt_logprobs")
     for token_id, addend in params.logit_bias.items():
         if not 0 <= token_id < vocab_size:
             raise InvalidRequest(f"Token id {token_id} is not in the vocabulary.", param="logit_bias")
         if not math.isfinite(addend):
             raise InvalidRequest(f"The bias of token {token_id} must be finite, not {addend}.", param="logit_bias")
     seed = secrets.randbelow(SEEDS) if params.seed is None else (params.seed + choice * 0x9E3779B97F4A7C15) % SEEDS
-    return SamplingSpec(logit_bias=params.logit_bias, seed=seed, logprobs=params.logprobs, **values)
+    return SamplingSpec(
+        logit_bias=params.logit_bias, seed=seed, logprobs=params.logprobs, prompt_logprobs=asked, **values
+    )
 
 
 def output_budget(params: SamplingParams, *, default: int | None, prompt_tokens: int, context_length: int) -> int:
     """Return how many tokens may be generated: what was asked for, or ``default``, or all that fit.
 
     Never more than the context has room for; a prompt that fills it raises ContextLengthExceeded, and asking for
-    nothing InvalidRequest.
+    nothing InvalidRequest, unless it is the prompt's log-probabilities that are wanted.
     """
     room = context_length - prompt_tokens
-    if room < 1:
+    least = 0 if params.max_tokens == 0 and params.prompt_logprobs is not None else 1
+    if room < least:
         raise ContextLengthExceeded(
             f"This model's context is {context_length} tokens, and the prompt alone has {prompt_tokens}."
         )
     asked = params.max_tokens if params.max_tokens is not None else default
-    if asked is not None and asked < 1:
+    if asked is not None and asked < least:
         raise InvalidRequest(f"max_tokens must be at least 1, not {asked}.", param="max_tokens")
     return room if asked is None else min(asked, room)
 

@@ -2,7 +2,8 @@
 
 Policy: lower ``priority`` first, then first come, first served. Decoding sequences take one token each of the step's
 budget; what is left goes to prefill in queue order, so a long prompt never holds up running streams for more than one
-chunk, and a chunk never exceeds the budget.
+chunk, and a chunk never exceeds the budget. Prompts that are scored have a smaller budget of their own within it and
+are read alone; those that find it spent wait for the next step, and others pass them.
 """
 
 from __future__ import annotations
@@ -44,9 +45,12 @@ class Plan:
 class Scheduler:
     """Waiting and running sequences. Engine thread only; every method but ``plan`` and the counters is O(log n)."""
 
-    def __init__(self, *, max_num_seqs: int, max_num_batched_tokens: int, prefill_mode: PrefillMode) -> None:
+    def __init__(
+        self, *, max_num_seqs: int, max_num_batched_tokens: int, prefill_mode: PrefillMode, max_scored_tokens: int
+    ) -> None:
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
+        self.max_scored_tokens = max_scored_tokens
         self.prefill_mode = prefill_mode
         self._waiting: list[tuple[int, int, Sequence]] = []
         self._arrivals = count()
@@ -109,6 +113,7 @@ class Scheduler:
             return Plan([], [])
         prefilling.sort(key=lambda s: (s.submit.priority, s.arrival))  # who comes later may come first
         budget = self.max_num_batched_tokens - (len(self._running) - len(prefilling))
+        scored_budget = self.max_scored_tokens
         groups: list[list[Chunk]] = []
         ready: list[Sequence] = []
         group: list[Chunk] = []
@@ -125,6 +130,13 @@ class Scheduler:
                 group = []
             if budget <= 0:
                 break
+            if sequence.is_scored:
+                length = min(todo, budget, scored_budget)
+                if length:
+                    groups.append([Chunk(sequence, length)])
+                    budget -= length
+                    scored_budget -= length
+                continue
             group = [Chunk(sequence, min(todo, budget))]
             groups.append(group)
         return Plan(groups, ready)
@@ -136,7 +148,7 @@ class Scheduler:
         before to the longest state, which would cost every step of the batch from then on.
         """
         first, todo = group[0].sequence, sequence.num_to_prefill
-        if sequence.isolated or first.isolated or self.prefill_mode == "solo":
+        if sequence.isolated or first.isolated or sequence.is_scored or self.prefill_mode == "solo":
             return False
         if group[0].length < first.num_to_prefill:  # a piece of a long prompt
             return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_mlx_core.api import Lease
 
-from .messages import Submit
+from .messages import Logprobs, Submit
 
 if TYPE_CHECKING:
     from .states import PromptState
@@ -45,6 +45,8 @@ class Sequence:
     final_state: PromptState | None = None
     """Its state when it left its batch with its last token in flight: worth keeping if that token is valid."""
     cached_tokens: int = 0
+    prompt_logprobs: list[Logprobs] = field(default_factory=list)
+    """Those of the prompt's tokens, as far as they have been read; they go with the first token."""
     lease: Lease | None = None
     isolated: bool = False
     """Decodes alone, because a step it took part in failed."""
@@ -76,9 +78,24 @@ class Sequence:
         return self.output[-1] if self.output else self.submit.prompt[-1]
 
     @property
+    def is_scored(self) -> bool:
+        """Whether its prompt is to be read for its log-probabilities as well: not again once they are told."""
+        return self.submit.sampling.prompt_logprobs is not None and not self.output
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has ended."""
+        return self.stage is Stage.FINISHED
+
+    @property
     def is_sampled_out(self) -> bool:
         """Whether the token in flight is the last one it may have."""
         return len(self.output) + self.in_flight >= self.submit.max_tokens
+
+    def take_prompt_logprobs(self) -> list[Logprobs]:
+        """Return those of the prompt, which must have been read, and forget them. Mutates."""
+        taken, self.prompt_logprobs = self.prompt_logprobs, []
+        return taken
 
     def finish(self) -> None:
         """End it and let go of its state. Mutates; safe to call twice."""
@@ -103,5 +120,6 @@ class Sequence:
         self.final_state = None
         self.num_computed = 0
         self.in_flight = 0
+        self.prompt_logprobs = []
         self.restarts += 1
         self.release()

@@ -102,10 +102,12 @@ class RequestStream:
         if update.finish == "error":
             self.fail(EngineFailed(update.error or "The engine failed."))
             return
-        if self._first_token_at is None:
+        if self._first_token_at is None and update.tokens:
             self._first_token_at = time.monotonic()
         finish = update.finish
-        output = pipeline.push(update.tokens, update.logprobs, finish, update.cached_tokens)
+        output = pipeline.push(
+            update.tokens, update.logprobs, finish, update.cached_tokens, prompt_logprobs=update.prompt_logprobs
+        )
         if self._call_required and output is not None and output.finish == "stop":
             self.fail(
                 InvalidRequest(
@@ -242,6 +244,7 @@ def _merged(updates: Sequence[SequenceUpdate]) -> list[SequenceUpdate]:
                 [entry for part in parts for entry in part.logprobs],
                 last.finish,
                 last.cached_tokens,
+                prompt_logprobs=parts[0].prompt_logprobs,
             )
         )
     return merged

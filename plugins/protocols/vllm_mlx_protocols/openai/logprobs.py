@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import codecs
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from vllm_mlx_core.api import TokenLogprob, TokenLogprobs
+from vllm_mlx_core.api import PromptToken, TokenLogprob, TokenLogprobs
 
 IMPOSSIBLE = -9999.0
 """Stands for minus infinity, which JSON cannot write."""
@@ -37,11 +38,14 @@ class ChatLogprobs(msgspec.Struct):
 
 
 class TextLogprobs(msgspec.Struct):
-    """``choices[].logprobs`` of a text completion; ``text_offset`` counts characters from the start of its text."""
+    """``choices[].logprobs`` of a text completion; ``text_offset`` counts characters from the start of its text.
+
+    The first token of a prompt has no log-probabilities.
+    """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
     text_offset: list[int]
 
 
@@ -60,18 +64,62 @@ def chat_logprobs(tokens: Iterable[TokenLogprobs]) -> ChatLogprobs:
     )
 
 
-def text_logprobs(tokens: Iterable[TokenLogprobs], offset: int, *, with_top: bool) -> TextLogprobs:
-    """Return the columns for tokens whose text starts ``offset`` characters into the completion."""
-    result = TextLogprobs([], [], [] if with_top else None, [])
-    for token in tokens:
-        text = _text(token.chosen)
-        result.tokens.append(text)
-        result.token_logprobs.append(_finite(token.chosen.logprob))
-        result.text_offset.append(offset)
-        offset += len(text)
-        if result.top_logprobs is not None:
-            result.top_logprobs.append({_text(each): _finite(each.logprob) for each in token.top})
-    return result
+class TextColumns:
+    """Makes the columns of one completion, in parts: of what it echoes, once, and of what is generated."""
+
+    def __init__(self, *, with_top: bool) -> None:
+        self._with_top = with_top
+        self._offset = 0
+        self._part = self._empty()
+
+    def echo(self, tokens: Sequence[PromptToken], text: str) -> None:
+        """Add the tokens of a prompt that is echoed as ``text``. Mutates.
+
+        Joined, the tokens are ``text``: of a character's parts, the last one has it and the others are empty. They may
+        have more at either end, like a beginning-of-text token that the tokenizer added; that takes no place in the text.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        last = len(tokens) - 1
+        texts = [decoder.decode(token.text, final=place == last) for place, token in enumerate(tokens)]
+        offset = -max(0, "".join(texts).find(text))
+        for token, piece in zip(tokens, texts, strict=True):
+            own = None if token.logprob is None else _finite(token.logprob)
+            self._add(piece, own, min(max(0, offset), len(text)), token.token_id, token.top)
+            offset += len(piece)
+        self._offset = len(text)
+
+    def add(self, tokens: Iterable[TokenLogprobs]) -> None:
+        """Add generated tokens. Mutates."""
+        for token in tokens:
+            chosen = token.chosen
+            piece = _text(chosen)
+            self._add(piece, _finite(chosen.logprob), self._offset, chosen.token_id, token.top)
+            self._offset += len(piece)
+
+    def take(self) -> TextLogprobs | None:
+        """Return what was added since the last time, or None if nothing was. Mutates."""
+        if not self._part.tokens:
+            return None
+        part, self._part = self._part, self._empty()
+        return part
+
+    def _empty(self) -> TextLogprobs:
+        return TextLogprobs([], [], [] if self._with_top else None, [])
+
+    def _add(self, text: str, own: float | None, offset: int, token_id: int, top: Sequence[TokenLogprob]) -> None:
+        part = self._part
+        part.tokens.append(text)
+        part.token_logprobs.append(own)
+        part.text_offset.append(offset)
+        if part.top_logprobs is None:
+            return
+        if own is None:
+            part.top_logprobs.append(None)
+            return
+        alternatives: dict[str, float] = {}
+        for each in top:  # of those that read the same, the most likely one, and the token under the text it has here
+            alternatives.setdefault(text if each.token_id == token_id else _text(each), _finite(each.logprob))
+        part.top_logprobs.append(alternatives)
 
 
 def _text(token: TokenLogprob) -> str:

@@ -35,7 +35,7 @@ UNSUPPORTED = {
     "mm_processor_kwargs": _MEDIA,
     "moderation": "this server moderates nothing",
     "prompt_embeds": "prompts are text or token ids",
-    "prompt_logprobs": "probabilities of the prompt are not computed",
+    "prompt_logprobs": "completions give those of the prompt with echo and logprobs",
     "repetition_detection": "use repetition_penalty or frequency_penalty",
     "return_token_ids": _TOKEN_IDS,
     "return_tokens_as_token_ids": _TOKEN_IDS,

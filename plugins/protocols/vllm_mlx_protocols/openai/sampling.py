@@ -35,7 +35,7 @@ class SamplingFields(RequestBody, PickingFields):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
-    """1 or more; -1 is "not said"."""
+    """1 or more; -1 is "not said". 0 with an echo."""
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     """No stop before this many tokens."""
     n: Annotated[int, Field(ge=1)] | None = None
@@ -75,10 +75,15 @@ def check(body: SamplingFields, settings: Settings) -> None:
 
 
 def to_sampling(
-    body: SamplingFields, settings: Settings, *, max_tokens: tuple[str, int | None], logprobs: int | None
+    body: SamplingFields,
+    settings: Settings,
+    *,
+    max_tokens: tuple[str, int | None],
+    logprobs: int | None,
+    prompt_logprobs: int | None = None,
 ) -> SamplingParams:
     """Return the sampling parameters. ``max_tokens`` is the field that counts and its value. Raises InvalidRequest."""
-    limit = _max_tokens(*max_tokens, settings)
+    limit = _max_tokens(*max_tokens, settings, least=1 if prompt_logprobs is None else 0)
     minimum = body.min_tokens or 0
     if limit is not None and minimum > limit:
         raise InvalidRequest(f"min_tokens is larger than {max_tokens[0]}.", param="min_tokens")
@@ -91,14 +96,15 @@ def to_sampling(
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignore_eos=bool(body.ignore_eos),
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
         skip_special_tokens=body.skip_special_tokens is not False,
     )
 
 
-def _max_tokens(field: str, value: int | None, settings: Settings) -> int | None:
+def _max_tokens(field: str, value: int | None, settings: Settings, *, least: int) -> int | None:
     if value is None or value == UNSET_MAX_TOKENS:
         return None
-    if value < 1:
+    if value < least:
         raise InvalidRequest(f"{field} must be 1 or more, or -1 for no limit.", param=field)
     limits.check_max_tokens(value, settings, field)
     return value

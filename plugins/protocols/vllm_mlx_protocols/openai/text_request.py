@@ -32,10 +32,14 @@ def to_generate(
             f"{len(prompts)} prompts with {field} = {generated} make more than {settings.max_completions} completions.",
             param=field,
         )
-    if body.echo and body.logprobs is not None:
-        raise InvalidRequest("echo with logprobs is not supported: the prompt's are not computed.", param="echo")
     logprobs = body.logprobs if generated == n else body.logprobs or 0  # ranking needs them
-    sampling = to_sampling(body, settings, max_tokens=("max_tokens", body.max_tokens), logprobs=logprobs)
+    sampling = to_sampling(
+        body,
+        settings,
+        max_tokens=("max_tokens", body.max_tokens),
+        logprobs=logprobs,
+        prompt_logprobs=_prompt_logprobs(body),
+    )
     return [
         GenerateRequest(
             request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
@@ -71,6 +75,18 @@ def _generated(body: CompletionRequest, n: int) -> int:
             "best_of must be equal to n in a stream: which are best is known at the end only.", param="best_of"
         )
     return body.best_of
+
+
+def _prompt_logprobs(body: CompletionRequest) -> int | None:
+    """Return how many alternatives are wanted for each token of the prompt, or None if only its text is.
+
+    An answer of nothing but the prompt is something that only its log-probabilities give reason to.
+    """
+    if not body.echo or (body.logprobs is None and body.max_tokens != 0):
+        return None
+    if body.suffix:
+        raise InvalidRequest("suffix cannot be combined with echo and logprobs, or max_tokens: 0.", param="suffix")
+    return body.logprobs or 0
 
 
 def _gap(prompt: str | list[int], suffix: str) -> Infill:

@@ -9,7 +9,7 @@ import msgspec
 
 from vllm_mlx_core.api import Completion, FinishReason
 
-from .logprobs import TextLogprobs, text_logprobs
+from .logprobs import TextColumns, TextLogprobs
 from .ranking import best
 from .usage import UsageReport, report
 
@@ -59,7 +59,7 @@ def to_response(
             TextChoice(
                 index,
                 echo + completion.text,
-                _logprobs(completion, logprobs),
+                _logprobs(completion, echo, logprobs),
                 completion.finish_reason,
             )
             for index, (completion, echo) in enumerate(
@@ -70,8 +70,12 @@ def to_response(
     )
 
 
-def _logprobs(completion: Completion, wanted: int | None) -> TextLogprobs | None:
+def _logprobs(completion: Completion, echo: str, wanted: int | None) -> TextLogprobs | None:
     """Return them if the client wants them and there are any; a stream in which none came says null as well."""
-    if wanted is None or not completion.logprobs:
+    if wanted is None:
         return None
-    return text_logprobs(completion.logprobs, 0, with_top=wanted > 0)
+    columns = TextColumns(with_top=wanted > 0)
+    if completion.prompt_logprobs:
+        columns.echo(completion.prompt_logprobs, echo)
+    columns.add(completion.logprobs)
+    return columns.take()

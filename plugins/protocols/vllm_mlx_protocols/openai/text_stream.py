@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_mlx_core.api import Output, TextDelta, TokenLogprobs
+from vllm_mlx_core.api import Output, TextDelta
 from vllm_mlx_protocols.http import encode
 
 from .chunks import ChunkEncoder, ChunkFrame
-from .logprobs import text_logprobs
+from .logprobs import TextColumns
 
 OBJECT = "text_completion"
 
@@ -40,12 +40,13 @@ class _Choice:
         self._plain_tail = b',"logprobs":null,"finish_reason":null' + frame.closing
         self._closing = frame.closing
         self._echo = echo
-        self._with_top = bool(logprobs)
-        self._offset = 0
-        self._logprobs: list[TokenLogprobs] = []
+        self._columns = None if logprobs is None else TextColumns(with_top=logprobs > 0)
 
     def add(self, output: Output, pieces: list[bytes]) -> None:
-        self._logprobs += output.logprobs
+        if self._columns is not None:
+            if output.prompt_logprobs:
+                self._columns.echo(output.prompt_logprobs, self._echo)
+            self._columns.add(output.logprobs)
         text = "".join(event.text for event in output.events if isinstance(event, TextDelta))
         if self._echo:
             text, self._echo = self._echo + text, ""
@@ -55,13 +56,9 @@ class _Choice:
             pieces += (self._head, encode(text), self._tail(None))
 
     def _tail(self, finish: str | None) -> bytes:
-        if finish is None and not self._logprobs:
+        columns = self._columns.take() if self._columns is not None else None
+        if finish is None and columns is None:
             return self._plain_tail
-        logprobs = b"null"
-        if self._logprobs:
-            columns = text_logprobs(self._logprobs, self._offset, with_top=self._with_top)
-            self._offset += sum(map(len, columns.tokens))
-            self._logprobs = []
-            logprobs = encode(columns)
+        logprobs = b"null" if columns is None else encode(columns)
         reason = b"null" if finish is None else encode(finish)
         return b',"logprobs":' + logprobs + b',"finish_reason":' + reason + self._closing
