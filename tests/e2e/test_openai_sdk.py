@@ -68,6 +68,35 @@ def test_several_completions_and_logprobs(client):
         assert all(entry.logprob <= 0 and len(entry.top_logprobs) == 2 for entry in entries)
 
 
+@pytest.mark.parametrize("as_ids", [False, True])
+@pytest.mark.parametrize("max_tokens", [0, 1, 9])
+def test_an_evaluation_reads_how_likely_a_prompt_is(client, as_ids, max_tokens):
+    prompts = ["Grüße 🙂 und", "a b"]
+    sent = [client.post("tokenize", body={"prompt": each}, cast_to=object)["tokens"] for each in prompts]
+    answer = client.completions.create(
+        model="default", prompt=sent if as_ids else prompts, echo=True, logprobs=1, max_tokens=max_tokens, temperature=0
+    )
+    for prompt, ids, choice in zip(prompts, sent, answer.choices, strict=True):
+        columns = choice.logprobs
+        given = columns.tokens[: len(ids)]
+        assert prompt in "".join(given)
+        assert choice.text.startswith("".join(given) if as_ids else prompt)
+        assert columns.token_logprobs[0] is columns.top_logprobs[0] is None
+        assert all(value <= 0 for value in columns.token_logprobs[1:])
+        assert all(len(top) == 1 for top in columns.top_logprobs[1:])
+    assert sum(len(choice.logprobs.tokens) for choice in answer.choices) == answer.usage.total_tokens
+
+
+def test_an_evaluation_reads_the_same_from_a_stream(client):
+    fields = {"model": "default", "prompt": "Grüße 🙂", "echo": True, "logprobs": 2, "max_tokens": 3, "temperature": 0}
+    (whole,) = client.completions.create(**fields).choices
+    parts = [chunk.choices[0] for chunk in client.completions.create(**fields, stream=True)]
+    assert "".join(part.text for part in parts) == whole.text
+    columns = [part.logprobs for part in parts if part.logprobs]
+    assert [value for part in columns for value in part.token_logprobs] == whole.logprobs.token_logprobs
+    assert [value for part in columns for value in part.text_offset] == whole.logprobs.text_offset
+
+
 def test_a_tool_call(client):
     answer = client.chat.completions.create(model="default", messages=user("Look.\n" + CALL), tools=[WEATHER])
     (choice,) = answer.choices

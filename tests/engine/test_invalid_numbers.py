@@ -22,6 +22,7 @@ from vllm_mlx_core.engine.selftest import self_test
 
 BAD_TOKEN = 77
 PREFIX = list(range(10, 50))
+GREEDY = SamplingSpec(temperature=0)
 
 
 @pytest.fixture
@@ -60,15 +61,14 @@ class Answers:
     def _note(self, step: StepResult) -> None:
         self._updates += step.updates
 
-    def ask(self, prompt: list[int], max_tokens: int) -> tuple[list[int], str, int]:
+    def ask(self, prompt: list[int], max_tokens: int, sampling: SamplingSpec = GREEDY) -> tuple[list[int], str, int]:
         """Return tokens, finish and how many tokens came from the cache."""
         self._updates.clear()
-        submit = Submit(
-            sequence_id=1, request_id="1", prompt=prompt, max_tokens=max_tokens, sampling=SamplingSpec(temperature=0)
-        )
+        submit = Submit(sequence_id=1, request_id="1", prompt=prompt, max_tokens=max_tokens, sampling=sampling)
         self._engine.handle(submit)
         while self._engine.has_work:
             self._engine.step()
+        self._engine.rest()
         tokens = [token for update in self._updates for token in update.tokens]
         return tokens, self._updates[-1].finish, max(update.cached_tokens for update in self._updates)
 
@@ -81,6 +81,15 @@ def test_a_poisoned_request_does_not_poison_its_prefix(poisoned, captured, budge
     engine = Answers(poisoned, captured=captured, budget=budget)
     assert engine.ask([*PREFIX, BAD_TOKEN, 5, 6, 7, 8], max_tokens)[1] == "error"
     assert engine.ask([*PREFIX, 5], 5)[:2] == (expected, "length")
+
+
+@pytest.mark.parametrize("budget", [10, 2048])
+@pytest.mark.parametrize("max_tokens", [0, 5])
+def test_a_prompt_without_numbers_is_not_scored(poisoned, budget, max_tokens):
+    engine = Answers(poisoned, captured=True, budget=budget)
+    asks = SamplingSpec(temperature=0, prompt_logprobs=2)
+    assert engine.ask([*PREFIX, BAD_TOKEN, 5, 6], max_tokens, asks) == ([], "error", 0)
+    assert engine.ask([*PREFIX, 5], max_tokens, asks)[1] == "length"
 
 
 @pytest.mark.parametrize("max_tokens", [1, 5])

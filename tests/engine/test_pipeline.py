@@ -24,7 +24,19 @@ from vllm_mlx_core.engine.pipeline import CompletionPipeline
 from vllm_mlx_parsers.reasoning.qwen3 import Qwen3ReasoningParser
 from vllm_mlx_parsers.tools.hermes import HermesToolParser
 
-from .completions import END_THINK, EOS, THINK, TOKENIZER, calls, content, logprob_bytes, reasoning, run
+from .completions import (
+    CALL_END,
+    END_THINK,
+    EOS,
+    THINK,
+    TOKENIZER,
+    calls,
+    content,
+    logprob_bytes,
+    logprobs_for,
+    reasoning,
+    run,
+)
 
 TOOL = Tool("get_weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -64,6 +76,36 @@ def test_there_is_no_output_while_there_is_nothing_to_say():
     assert pieces[:3] == [None, None, None]
     assert pieces[3].events == (TextDelta("🙂"),)
     assert list(pieces[3].token_ids) == list("🙂".encode())
+
+
+@pytest.mark.parametrize("wants_logprobs", [False, True])
+def test_a_scored_prompt_comes_with_the_first_output_even_without_text(wants_logprobs):
+    prompt = [EOS, *"é".encode(), 97]
+    pipeline = pipeline_of(scored_prompt=prompt, wants_logprobs=wants_logprobs)
+    output = pipeline.push(
+        ["🙂".encode()[0]], logprobs_for([240]) if wants_logprobs else (), None, 0, logprobs_for(prompt[1:])
+    )
+    assert list(output.events) == []
+    assert [(each.token_id, each.text) for each in output.prompt_logprobs] == list(
+        zip(prompt, (b"<eos>", b"\xc3", b"\xa9", b"a"), strict=True)
+    )
+    assert [each.logprob for each in output.prompt_logprobs] == [None, -0.5, -0.5, -0.5]
+    assert [[top.text for top in each.top] for each in output.prompt_logprobs[1:3]] == [
+        [b"\xc3", b"a"],
+        [b"\xa9", b"a"],
+    ]
+    assert len(output.logprobs) == wants_logprobs
+    last = pipeline.push([EOS], logprobs_for([EOS]), "stop", 0)
+    assert list(last.prompt_logprobs) == []
+    assert [each.chosen.text for each in last.logprobs] == [b"<eos>"] * wants_logprobs
+
+
+def test_with_a_scored_prompt_tokens_that_are_not_shown_have_entries_without_text():
+    outputs = run(pipeline_of(scored_prompt=[97], wants_logprobs=True, stops=["b"]), [97, CALL_END, 97, 98, 99])
+    assert content(outputs) == "aa"
+    assert [(e.chosen.token_id, e.chosen.text) for o in outputs for e in o.logprobs] == [
+        (97, b"a"), (CALL_END, b""), (97, b"a"), (98, b"b"),
+    ]  # fmt: skip
 
 
 def test_a_completion_cut_by_length_shows_its_last_token_but_no_broken_character():

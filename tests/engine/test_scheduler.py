@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_mlx_core.engine.messages import Submit
+from vllm_mlx_core.engine.messages import SamplingSpec, Submit
 from vllm_mlx_core.engine.scheduler import PrefillMode, Scheduler
 from vllm_mlx_core.engine.sequence import Sequence, Stage
 
@@ -41,6 +41,24 @@ def test_a_long_prompt_is_cut_to_the_budget_and_read_alone():
     plan = s.plan()
     assert ids(plan.groups) == [[0]]
     assert plan.groups[0][0].length == 100
+
+
+def test_prompts_that_are_scored_are_read_alone_and_within_their_own_budget():
+    s = scheduler([11, 11], budget=90)
+    for number in (2, 3, 4):
+        asks = SamplingSpec(prompt_logprobs=0)
+        s.add(Sequence(Submit(sequence_id=number, request_id="", prompt=[1] * 31, max_tokens=4, sampling=asks)))
+    s.add(sequence(5, 11))
+    *_, told, _ = s.admit()
+    plan = s.plan()
+    assert [[(chunk.sequence.id, chunk.length) for chunk in group] for group in plan.groups] == [
+        [(0, 10), (1, 10)],
+        [(2, 30)],
+        [(3, 20)],
+        [(5, 10)],
+    ]
+    told.output.append(1)  # it was told already, and is computed again
+    assert [(each.sequence.id, each.length) for each in s.plan().groups[-1]] == [(4, 20)]
 
 
 def test_decoding_sequences_take_their_share_of_the_budget_first():

@@ -11,6 +11,7 @@ from vllm_mlx_core.api import (
     InvalidRequest,
     Output,
     Overloaded,
+    PromptToken,
     ReasoningDelta,
     Settings,
     TextDelta,
@@ -418,6 +419,118 @@ async def test_legacy_logprobs_are_columns_with_offsets(client, engine):
         **expected,
         "top_logprobs": None,
     }
+
+
+def scored(*texts, top=()):
+    """Return the tokens of a prompt, numbered from 1."""
+    first, *others = enumerate(texts, 1)
+    return [PromptToken(*first), *(PromptToken(i, text, -float(i), top) for i, text in others)]
+
+
+async def echoed(client, prompt, **fields):
+    """Return text, columns and finish reason of a completion with an echo, which are the same streamed and whole."""
+    fields = {"prompt": prompt, "echo": True, "logprobs": 1, **fields}
+    (choice,) = (await ask(client, TEXT, **fields))["choices"]
+    *chunks, _ = await stream(client, TEXT, **fields)
+    parts = [each["choices"][0] for each in chunks]
+    assert "".join(each["text"] for each in parts) == choice["text"]
+    assert [each["finish_reason"] for each in parts if each["finish_reason"]] == [choice["finish_reason"]]
+    columns = [each["logprobs"] for each in parts if each["logprobs"]]
+    joined = {key: [value for part in columns for value in part[key] or ()] for key in choice["logprobs"]}
+    assert joined == {key: value or [] for key, value in choice["logprobs"].items()}
+    return choice["text"], choice["logprobs"], choice["finish_reason"]
+
+
+async def test_an_echo_with_logprobs_begins_with_the_tokens_of_the_prompt(client, engine):
+    prompt = scored(b"Hel", b"lo", top=[TokenLogprob(2, b"lo", -2.0), TokenLogprob(9, b"p", -3.0)])
+    engine.reply = [
+        [Output(choice=0, events=[TextDelta(" you")], logprobs=[token(b" you")], prompt_logprobs=prompt)],
+        [Output(choice=0, events=[TextDelta("!")], logprobs=[token(b"!", top=[(b"?", -0.1)])])],
+        end("length"),
+    ]
+    assert await echoed(client, "Hello") == (
+        "Hello you!",
+        {
+            "tokens": ["Hel", "lo", " you", "!"],
+            "token_logprobs": [None, -2.0, -0.5, -0.5],
+            "top_logprobs": [None, {"lo": -2.0, "p": -3.0}, {}, {"?": -0.1}],
+            "text_offset": [0, 3, 5, 9],
+        },
+        "length",
+    )
+    assert (await echoed(client, "Hello", logprobs=0))[1]["top_logprobs"] is None
+    assert all(request.sampling.prompt_logprobs is not None for request in engine.requests)
+
+
+async def test_a_prompt_alone_is_an_answer(client, engine):
+    engine.reply = [
+        [Output(choice=0, finish="length", usage=Usage(prompt_tokens=3), prompt_logprobs=scored(b"a", b"b"))]
+    ]
+    text, columns, finish = await echoed(client, "ab", max_tokens=0)
+    assert (text, columns["tokens"], columns["token_logprobs"], finish) == ("ab", ["a", "b"], [None, -2.0], "length")
+    answer = await ask(client, TEXT, prompt="ab", echo=True, max_tokens=0)
+    assert (answer["choices"][0]["text"], answer["choices"][0]["logprobs"]) == ("ab", None)
+    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (3, 0)
+    assert (await error(client, TEXT, prompt="ab", max_tokens=0))[1]["param"] == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    ("texts", "prompt", "tokens", "offsets"),
+    [
+        ((b"<s>", b"ab", b"c"), "abc", ["<s>", "ab", "c"], [0, 0, 2]),
+        ((b"<s>", b"<s>", b"c"), "<s>c", ["<s>", "<s>", "c"], [0, 0, 3]),
+        ((b"<s>", b" ab", b"c"), "abc", ["<s>", " ab", "c"], [0, 0, 2]),
+        ((b"ab", b"</s>"), "ab", ["ab", "</s>"], [0, 2]),
+        ((b"\xf0\x9f", b"\x99", b"\x82!"), "🙂!", ["", "", "🙂!"], [0, 0, 0]),
+        ((b"e\xcc", b"\x81x", b"\xff"), "e\u0301x\ufffd", ["e", "\u0301x", "\ufffd"], [0, 1, 3]),
+        ((b"A", b"B"), "ab", ["A", "B"], [0, 1]),
+    ],
+)
+async def test_the_tokens_of_a_prompt_join_to_the_text_that_is_echoed(client, engine, texts, prompt, tokens, offsets):
+    output = Output(choice=0, events=[TextDelta("x")], logprobs=[token(b"x")], prompt_logprobs=scored(*texts))
+    engine.reply = [[output], end("length")]
+    text, columns, _ = await echoed(client, prompt)
+    assert text == prompt + "x"
+    assert columns["tokens"] == [*tokens, "x"]
+    assert columns["text_offset"] == [*offsets, len(prompt)]
+
+
+async def test_a_token_is_found_among_its_alternatives_whatever_part_of_a_character_it_is(client, engine):
+    top = [TokenLogprob(2, b"\x9f", -2.0), TokenLogprob(8, b"\x98", -3.0), TokenLogprob(9, b"\x97", -4.0)]
+    prompt = scored(b"\xf0", b"\x9f", b"\x99\x82", top=top)
+    engine.reply = [[Output(choice=0, finish="length", usage=Usage(), prompt_logprobs=prompt)]]
+    _, columns, _ = await echoed(client, "🙂", max_tokens=0, logprobs=3)
+    assert columns["top_logprobs"][1:] == [{"": -2.0, "\ufffd": -3.0}, {"\ufffd": -2.0}]
+
+
+async def test_every_choice_of_every_prompt_has_the_logprobs_of_its_prompt(client, engine):
+    def reply(request):
+        usage = Usage(prompt_tokens=3, completion_tokens=1)
+        return [
+            [
+                Output(
+                    choice=choice,
+                    events=[TextDelta(str(choice))],
+                    logprobs=[token(str(choice).encode(), logprob=-float(choice))],
+                    prompt_logprobs=scored(*(each.encode() for each in request.prompt)),
+                    finish="length",
+                    usage=usage,
+                )
+                for choice in range(request.n)
+            ]
+        ]
+
+    engine.reply = reply
+    fields = {"prompt": ["ab", "cd"], "echo": True, "logprobs": 0}
+    choices = (await ask(client, TEXT, n=2, **fields))["choices"]
+    assert [each["logprobs"]["tokens"] for each in choices] == [[*p, c] for p in ("ab", "cd") for c in "01"]
+    assert {tuple(each["logprobs"]["text_offset"]) for each in choices} == {(0, 1, 2)}
+    *chunks, _ = await stream(client, TEXT, n=2, **fields)
+    streamed = sorted((each["choices"][0] for each in chunks), key=lambda choice: choice["index"])
+    assert [each["logprobs"]["tokens"] for each in streamed] == [each["logprobs"]["tokens"] for each in choices]
+    best = (await ask(client, TEXT, n=1, best_of=3, **fields))["choices"]
+    assert [each["text"] for each in best] == ["ab0", "cd0"]
+    assert [each["logprobs"]["token_logprobs"] for each in best] == [[None, -2.0, 0.0]] * 2
 
 
 @pytest.mark.parametrize(("path", "fields"), [(CHAT, {"logprobs": True}), (TEXT, {"prompt": "x", "logprobs": 1})])

@@ -80,4 +80,27 @@ def test_echo_gives_each_choice_its_prompt():
     assert echoes(CompletionRequest(prompt=["a", "b"]), text) == ["", ""]
     assert echoes(CompletionRequest(prompt=[[97], [98, 99]], echo=True), text) == ["a", "bc"]
     assert echoes(CompletionRequest(prompt=[97], n=1, best_of=3, echo=True), text) == ["a"]
-    assert refused(prompt="a", echo=True, logprobs=1) == "echo"
+
+
+def test_an_echo_with_logprobs_asks_for_those_of_the_prompt():
+    def asked(**fields):
+        sampling = generate(prompt="a", **fields)[0].sampling
+        return sampling.logprobs, sampling.prompt_logprobs, sampling.max_tokens
+
+    assert asked(echo=True) == (None, None, None)
+    assert asked(logprobs=2, max_tokens=3) == (2, None, 3)
+    assert asked(echo=True, logprobs=2, max_tokens=3) == (2, 2, 3)
+    assert asked(echo=True, logprobs=0) == (0, 0, None)
+    assert asked(echo=True, logprobs=1, max_tokens=0) == (1, 1, 0)
+    assert asked(echo=True, max_tokens=0) == (None, 0, 0)
+    assert asked(echo=True, best_of=3) == (0, None, None)
+
+
+def test_nothing_may_be_asked_for_with_an_echo_only():
+    assert refused(prompt="a", max_tokens=0) == "max_tokens"
+    assert refused(prompt="a", max_tokens=0, logprobs=1) == "max_tokens"
+    assert refused(prompt="a", max_tokens=-2, echo=True) == "max_tokens"
+    assert refused(prompt="a", max_tokens=0, echo=True, min_tokens=1) == "min_tokens"
+    assert refused(prompt="a", suffix="b", echo=True, logprobs=1) == "suffix"
+    assert refused(prompt="a", suffix="b", echo=True, max_tokens=0) == "suffix"
+    assert generate(prompt="a", suffix="b", echo=True)[0].sampling.prompt_logprobs is None

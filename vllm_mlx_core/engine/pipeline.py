@@ -130,7 +130,6 @@ class CompletionPipeline:
         logprobs: Sequence[Logprobs],
         finish: Literal["stop", "length"] | None,
         cached_tokens: int,
-        *,
         prompt_logprobs: Sequence[Logprobs] = (),
     ) -> Output | None:
         """Take one engine update; return what it adds, or None if there is nothing to say yet. Mutates.

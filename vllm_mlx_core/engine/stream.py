@@ -105,9 +105,7 @@ class RequestStream:
         if self._first_token_at is None and update.tokens:
             self._first_token_at = time.monotonic()
         finish = update.finish
-        output = pipeline.push(
-            update.tokens, update.logprobs, finish, update.cached_tokens, prompt_logprobs=update.prompt_logprobs
-        )
+        output = pipeline.push(update.tokens, update.logprobs, finish, update.cached_tokens, update.prompt_logprobs)
         if self._call_required and output is not None and output.finish == "stop":
             self.fail(
                 InvalidRequest(

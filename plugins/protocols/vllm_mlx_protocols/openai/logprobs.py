@@ -76,7 +76,7 @@ class TextColumns:
         """Add the tokens of a prompt that is echoed as ``text``. Mutates.
 
         Joined, the tokens are ``text``: of a character's parts, the last one has it and the others are empty. They may
-        have more at either end, like a beginning-of-text token that the tokenizer added; that takes no place in the text.
+        have more at either end, like a beginning-of-text token that the tokenizer added; it takes no place in the text.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         last = len(tokens) - 1
