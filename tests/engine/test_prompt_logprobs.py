@@ -66,6 +66,7 @@ def check(completion: Completion, prompt: list[int], expected: list[list[float]]
         best = sorted(row, reverse=True)[:top]
         assert [each.logprob for each in entry.top] == pytest.approx(best, abs=TOLERANCE)
         assert [row[each.token_id] for each in entry.top] == pytest.approx(best, abs=TOLERANCE)
+        assert {each.logprob for each in entry.top if each.token_id == entry.token_id} <= {entry.logprob}, "exactly"
 
 
 @pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
