@@ -9,6 +9,7 @@ import pytest
 
 from vllm_mlx_core import AsyncEngine
 from vllm_mlx_core.api import (
+    IDLE_PRIORITY,
     Completion,
     ContextLengthExceeded,
     EngineFailed,
@@ -152,6 +153,28 @@ async def test_a_request_that_takes_too_long_ends_and_is_freed(until_idle):
     async with AsyncEngine("scripted", plugins=[SCRIPTED], settings=slow) as engine:
         with pytest.raises(RequestTimedOut):
             await engine.generate(chat("x" * 100_000))
+        await until_idle(engine)
+
+
+async def test_what_is_idle_takes_no_place_from_those_who_are_waited_for(until_idle):
+    narrow = settings(max_num_seqs=1, max_queue=1)
+    async with AsyncEngine("scripted", plugins=[SCRIPTED], settings=narrow) as engine:
+        client = engine.loaded.client
+
+        def ask(priority):
+            return client.generate(
+                GenerateRequest(request_id="r", model="default", prompt="x" * 50_000, priority=priority)
+            )
+
+        streams = [await ask(IDLE_PRIORITY), await ask(IDLE_PRIORITY)]
+        with pytest.raises(Overloaded):
+            await ask(IDLE_PRIORITY)
+        streams += [await ask(0), await ask(0)]
+        for priority in (0, IDLE_PRIORITY):
+            with pytest.raises(Overloaded):
+                await ask(priority)
+        for stream in streams:
+            await stream.aclose()
         await until_idle(engine)
 
 

@@ -16,11 +16,10 @@ from itertools import count
 from typing import Any
 
 from vllm_mlx_core.api import (
+    IDLE_PRIORITY,
     ActiveRequest,
-    Chat,
     EngineFailed,
     GenerateRequest,
-    Infill,
     InvalidRequest,
     ModelInfo,
     ModelStats,
@@ -35,10 +34,10 @@ from vllm_mlx_core.api import (
     StepStats,
     TextProcessor,
     ToolParser,
-    encode_prompt,
 )
 
 from .messages import BROKEN, STOPPED, Abort, EngineReady, EngineReport, Inspect, StepResult, Submit
+from .prompts import PromptRenderer
 from .request_parsing import RequestParsing
 from .sampling import output_budget, resolve
 from .stream import FLUSH_S, RequestStream
@@ -46,8 +45,6 @@ from .transport import EngineTransport
 
 log = logging.getLogger(__name__)
 
-RENDER_INLINE_CHARS = 16_384
-"""Longer prompts are rendered and tokenised in a worker thread, so that running streams do not wait for them."""
 RETRY_AFTER_S = 5
 
 
@@ -78,6 +75,7 @@ class ModelClient:
     ) -> None:
         self.info = info
         self._processor = processor
+        self._prompts = PromptRenderer(processor, settings)
         self.settings = settings
         self._tool_parser = tool_parser
         self._reasoning_parser = reasoning_parser
@@ -165,14 +163,14 @@ class ModelClient:
 
     def cancel(self, request_id: str, *, user: str | None = None) -> bool:
         """End the requests with this ``request_id`` or ``trace_id``; see ``api.EngineClient``."""
-        found = [
-            stream
-            for stream in set(self._streams.values())
-            if request_id in (stream.request_id, stream.trace_id) and user in (None, stream.user)
-        ]
+
+        def matches(request: GenerateRequest | RequestStream) -> bool:
+            return request_id in (request.request_id, request.trace_id) and user in (None, request.user)
+
+        found = [stream for stream in set(self._streams.values()) if matches(stream)]
         for stream in found:
             stream.fail(RequestCancelled("The request was cancelled.", code="cancelled"))
-        return bool(found)
+        return self._prompts.cancel(matches) or bool(found)
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids. Raises InvalidRequest for one that is not in the vocabulary."""
@@ -260,37 +258,8 @@ class ModelClient:
         return stream
 
     async def render(self, request: GenerateRequest) -> RenderedPrompt:
-        """Render and tokenise a request's prompt. Raises InvalidRequest."""
-        prompt = request.prompt
-        if isinstance(prompt, str):
-            tokenize = self._processor.tokenize if request.add_special_tokens else self._tokenize_bare
-            return await self._off_loop(len(prompt), tokenize, prompt)
-        if isinstance(prompt, Infill):
-            return await self._off_loop(len(prompt.prefix) + len(prompt.suffix), self._infill, prompt)
-        if isinstance(prompt, Chat):
-            if kwargs := self.settings.template_kwargs:
-                prompt = Chat(
-                    messages=prompt.messages,
-                    tools=prompt.tools,
-                    template_kwargs={**kwargs, **prompt.template_kwargs},
-                    add_generation_prompt=prompt.add_generation_prompt,
-                    continue_final_message=prompt.continue_final_message,
-                )
-            size = sum(_size(message.get("content")) for message in prompt.messages)
-            return await self._off_loop(size, self._processor.render, prompt)
-        return RenderedPrompt(text="", token_ids=prompt)
-
-    def _tokenize_bare(self, text: str) -> RenderedPrompt:
-        processor = self._processor
-        ids = encode_prompt(processor.tokenizer, text, context_length=processor.context_length)
-        return RenderedPrompt(text=text, token_ids=ids)
-
-    def _infill(self, gap: Infill) -> RenderedPrompt:
-        infill = getattr(self._processor, "infill", None)
-        rendered: RenderedPrompt | None = infill(gap) if infill is not None else None
-        if rendered is None:
-            raise InvalidRequest("suffix is not supported: this model has no form for filling gaps.", param="suffix")
-        return rendered
+        """Render and tokenise a request's prompt. Raises InvalidRequest, RequestCancelled."""
+        return await self._prompts.render(request)
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -312,16 +281,13 @@ class ModelClient:
             raise EngineFailed(BROKEN)
 
     def _check_capacity(self, request: GenerateRequest) -> None:
+        """Raise Overloaded if there is no place. What is idle takes none from those that somebody waits for."""
         self._check_alive()
-        engine = self.settings.engine
-        if len(self._streams) + request.n > engine.max_num_seqs + engine.max_queue:
+        engine, streams = self.settings.engine, self._streams.values()
+        is_idle = request.priority >= IDLE_PRIORITY
+        taken = len(streams) if is_idle else sum(stream.priority < IDLE_PRIORITY for stream in streams)
+        if taken + request.n > engine.max_num_seqs + engine.max_queue:
             raise Overloaded("The server's queue is full. Try again later.", retry_after_s=RETRY_AFTER_S)
-
-    @staticmethod
-    async def _off_loop(size: int, render: Callable[[Any], RenderedPrompt], prompt: object) -> RenderedPrompt:
-        if size <= RENDER_INLINE_CHARS:
-            return render(prompt)
-        return await asyncio.to_thread(render, prompt)
 
     def _abort(self, sequence_ids: Sequence[int]) -> None:
         self._forget(sequence_ids)
@@ -418,11 +384,3 @@ class ModelClient:
         for query in self._queries.values():
             if not query.done():
                 query.set_exception(error)
-
-
-def _size(content: object) -> int:
-    if isinstance(content, str):
-        return len(content)
-    if isinstance(content, list):
-        return sum(len(str(part.get("text") or "")) for part in content if isinstance(part, dict))
-    return 0

@@ -48,6 +48,7 @@ class RequestStream:
         self.request_id = request.request_id
         self.trace_id = request.trace_id
         self.user = request.user
+        self.priority = request.priority
         self.prompt_tokens = prompt_tokens
         self._call_required = request.call_required
         self._model = model
