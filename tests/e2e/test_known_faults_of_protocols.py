@@ -52,11 +52,11 @@ def prompt_tokens(client: httpx.Client, dialect: Dialect, body: dict[str, Any]) 
     assert answer.status_code == 200, answer.text
     answered = answer.json()
     if dialect.name == "ollama":
-        return answered["prompt_eval_count"]
+        return int(answered["prompt_eval_count"])
     usage = answered["usage"]
     if dialect.name == "anthropic":
-        return usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"]
-    return usage["prompt_tokens" if dialect.name == "openai" else "input_tokens"]
+        return int(usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"])
+    return int(usage["prompt_tokens" if dialect.name == "openai" else "input_tokens"])
 
 
 # -- messages --------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_line_of_coding_agents_that_changes_with_every_request_does_not_stop_r
     ],
 )  # fmt: skip
 def test_results_of_tools_are_taken_without_content_with_empty_blocks_and_with_images(strict, fields):
-    turns = [
+    turns: list[dict[str, Any]] = [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather", "input": {}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", **fields}]},
@@ -210,7 +210,8 @@ def test_a_limit_of_minus_one_is_none_and_other_limits_below_one_are_refused(cli
     assert Chat().ask(client, Chat().body("Hello", max_tokens=-1)).text == "Hello"
     for dialect in (Chat(), Responses()):
         for wrong in (0, -2):
-            assert client.post(dialect.path, json=dialect.body("Hello", **{dialect.limit: wrong})).status_code == 400
+            body = {**dialect.body("Hello"), dialect.limit: wrong}
+            assert client.post(dialect.path, json=body).status_code == 400
 
 
 def test_a_client_that_waits_hears_something_at_least_every_fifteen_seconds():

@@ -93,7 +93,7 @@ def test_nothing_under_a_url_is_fetched_or_read_whatever_kind_of_media_it_is_sai
 def test_media_in_results_of_tools_is_not_fetched(client, listener):
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/a.png"
     content = [{"type": "text", "text": "seen"}, {"type": "image", "source": {"type": "url", "url": url}}]
-    turns = [
+    turns: list[dict[str, Any]] = [
         {"role": "user", "content": "#echo-results\nLook."},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": content}]},
@@ -101,7 +101,7 @@ def test_media_in_results_of_tools_is_not_fetched(client, listener):
     said = MESSAGES.ask(client, MESSAGES.body(turns, tools=[MESSAGES.tool("f", {"type": "object"})]))
     assert "seen" in said.text
     assert "left out" in said.text
-    results = [
+    results: list[dict[str, Any]] = [
         {"role": "user", "content": "#echo-results\nLook."},
         {"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "t", "output": [{"type": "input_image", "image_url": url}]},

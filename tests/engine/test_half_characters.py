@@ -23,7 +23,7 @@ def read(pieces):
     events = [event for piece in pieces for event in halves.feed(ToolCallArguments(0, piece))]
     events += halves.feed(ToolCallEnd(0))
     assert isinstance(events[-1], ToolCallEnd)
-    return "".join(event.json for event in events[:-1])
+    return "".join(event.json for event in events if isinstance(event, ToolCallArguments))
 
 
 def expected(text):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx_lm
@@ -93,7 +94,13 @@ async def test_slices_of_positions_join_seamlessly(logits, at_once, top, tiny_mo
 
 
 async def test_the_distribution_is_the_unmodified_one(tiny_model):
-    bent = {"temperature": 0.3, "top_k": 2, "logit_bias": {9: 50.0}, "repetition_penalty": 1.5, "seed": 1}
+    bent: dict[str, Any] = {
+        "temperature": 0.3,
+        "top_k": 2,
+        "logit_bias": {9: 50.0},
+        "repetition_penalty": 1.5,
+        "seed": 1,
+    }
     async with AsyncEngine(tiny_model("qwen3"), settings=settings()) as engine:
         plain = await engine.generate(tokens(30), scored())
         assert values(await engine.generate(tokens(30), scored(**bent))) == values(plain)
@@ -171,6 +178,7 @@ async def test_nothing_may_be_generated_and_the_prompt_may_fill_the_context(leng
             await engine.generate([5] * 257, scored(0))
     (output,) = outputs
     assert (output.finish, list(output.token_ids), list(output.events)) == ("length", [], [])
+    assert output.usage is not None
     assert (output.usage.prompt_tokens, output.usage.completion_tokens) == (length, 0)
     assert len(output.prompt_logprobs) == length
 
@@ -216,6 +224,7 @@ async def test_a_fault_fails_its_own_request_only(faulty, bad, max_tokens, until
     texts = ["The quick brown fox jumps", "日本語 é", "x" * 50]
     asked = scored(60, ignore_eos=False)
     bads = [faulty.generate(chat(bad), scored(max_tokens, ignore_eos=False)) for _ in range(2)]
+    answers: list[Any]
     *answers, one, two = await asyncio.gather(
         *(faulty.generate(chat(text), asked) for text in texts), *bads, return_exceptions=True
     )

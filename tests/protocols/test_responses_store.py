@@ -135,9 +135,11 @@ async def test_what_an_earlier_process_left_unfinished_has_failed(store, path, c
     store.close()
     again = Store(path, max_age_s=DAY, max_bytes=10**6, clock=clock)
     await again.fail_abandoned()
-    failed = (await again.get("me", "resp_1")).response
-    assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
-    assert (await again.get("me", "resp_2")).response == response(2)
+    failed, whole = await again.get("me", "resp_1"), await again.get("me", "resp_2")
+    assert failed is not None
+    assert (failed.response["status"], failed.response["error"]["code"]) == ("failed", "server_error")
+    assert whole is not None
+    assert whole.response == response(2)
     again.close()
 
 
