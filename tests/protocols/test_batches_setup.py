@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import stat
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +56,28 @@ async def test_batches_are_answered_without_a_usable_state_directory(tmp_path):
     (tmp_path / "state").write_text("no folder")
     async with serving(ScriptedEngine(text_reply("x")), state_dir=tmp_path / "state") as client:
         assert (await client.run([line("a")]))["status"] == "completed"
+
+
+async def test_a_damaged_file_keeps_nobody_from_starting(tmp_path, caplog):
+    path = tmp_path / "batches.db"
+    async with serving(ScriptedEngine(text_reply("x")), state_dir=tmp_path) as client:
+        await client.run([line(str(number), "x" * 500) for number in range(100)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8192] + bytes(range(256)) * (len(whole) // 256 - 32))
+    async with serving(ScriptedEngine(text_reply("x")), state_dir=tmp_path) as client:
+        status, _ = await client.error("GET", "/batches")
+    assert status == 500
+    assert str(path) in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_an_upload_that_the_disk_has_no_room_for_is_not_begun(tmp_path, monkeypatch):
+    async with serving(ScriptedEngine(), state_dir=tmp_path) as client:
+        monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=2**24 + 1500))
+        await client.upload(b"x" * 700)
+        status, error = await client.error("POST", "/files", files={"file": b"x" * 800}, data={"purpose": "batch"})
+        assert (status, error["param"], error["code"]) == (413, "file", "storage_full")
+        assert len((await client.get("/files"))["data"]) == 1
 
 
 async def test_a_lock_that_cannot_be_had_is_a_database_that_cannot_be_used(tmp_path, kind):

@@ -10,6 +10,7 @@ from vllm_mlx_core.api import Chat, Settings, UsageError
 from vllm_mlx_core.server import assemble
 from vllm_mlx_core.testing.protocols import ScriptedEngine, connect, text_reply
 from vllm_mlx_protocols import hooks
+from vllm_mlx_protocols.database import Database, StorageFull, transaction
 from vllm_mlx_protocols.responses.frontend import ResponsesFrontend
 from vllm_mlx_protocols.responses.options import add_options, open_store
 from vllm_mlx_protocols.responses.store import Store
@@ -167,6 +168,23 @@ async def test_what_was_deleted_meanwhile_does_not_come_back(path):
     assert [await other.get("", f"resp_{number}") is None for number in (1, 2)] == [True, False]
     other.close()
     running.close()
+
+
+async def test_a_change_that_finds_no_room_leaves_none_of_the_log(path):
+    database = Database(path, schema="CREATE TABLE IF NOT EXISTS t (x BLOB)", what="things")
+    (pages,) = database.connection.execute("PRAGMA page_count").fetchone()
+    database.connection.execute(f"PRAGMA max_page_count = {pages + 300}")
+
+    def write():
+        with transaction(database.connection):
+            for _ in range(400):
+                database.connection.execute("INSERT INTO t VALUES (zeroblob(4000))")
+                database.connection.execute("PRAGMA cache_spill = 1")
+
+    with pytest.raises(StorageFull):
+        await database.run(write)
+    assert os.path.getsize(f"{path}-wal") == 0
+    database.close()
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import shutil
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,12 +22,20 @@ from .presence import Presence
 log = logging.getLogger(__name__)
 
 MEMORY = ":memory:"
-_PRAGMAS = ("foreign_keys = ON", "secure_delete = ON", "journal_mode = WAL", "synchronous = NORMAL")
+_SPARE_BYTES = 16 * 2**20
+"""What nothing large may take of the disk."""
+_SHORT_LOG = "journal_size_limit = 16777216"
+"""What a large change leaves of the log, in bytes; without it, all."""
+_PRAGMAS = ("foreign_keys = ON", "secure_delete = ON", "journal_mode = WAL", "synchronous = NORMAL", _SHORT_LOG)
 T = TypeVar("T")
 
 
 class DatabaseFailed(EngineFailed):
     """A database cannot be read or written, as when the disk is full."""
+
+
+class StorageFull(DatabaseFailed):
+    """There is no room on the disk."""
 
 
 class Database:
@@ -49,14 +59,31 @@ class Database:
         self._close = weakref.finalize(self, _close, self._worker, self.connection, presence)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do ``work`` on the database's thread, after all that was asked for before. Raises DatabaseFailed."""
+        """Do ``work`` on the database's thread, after all that was asked for before.
+
+        Raises DatabaseFailed, which is StorageFull if that is why.
+        """
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+            return await loop.run_in_executor(self._worker, work)
         except sqlite3.Error as error:
             log.error("The database of %s %s failed: %s", self._what, self._path, error)
-            raise DatabaseFailed(
+            await loop.run_in_executor(self._worker, self._give_back)
+            is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            raise (StorageFull if is_full else DatabaseFailed)(
                 f"The {self._what} cannot be read or changed now: the server's storage failed."
             ) from error
+
+    def _give_back(self) -> None:
+        """Shorten the log of changes, which has grown by those that failed. It stays as long as it has ever been."""
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def disk_has_room(self, size: int) -> bool:
+        """Return whether so many bytes can be stored and others still find some room: a change is written twice."""
+        if self._path == MEMORY:
+            return True
+        return shutil.disk_usage(Path(self._path).parent).free > 2 * size + _SPARE_BYTES
 
     def is_alive(self, server: str) -> bool:
         """Return whether the server that goes by this name still runs."""
@@ -110,6 +137,7 @@ def _open(path: str, schema: str) -> sqlite3.Connection:
         for pragma in _PRAGMAS:
             db.execute(f"PRAGMA {pragma}")
         db.executescript(schema)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that a first change that fails leaves nothing to be written
     except BaseException:
         db.close()
         raise

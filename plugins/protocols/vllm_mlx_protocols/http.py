@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from vllm_mlx_core.api import Completion, EventStream, OutputStream, or_disconnect
@@ -16,10 +16,8 @@ encode = msgspec.json.Encoder().encode
 """Return the JSON of a struct, dictionary or string. Never escapes to ASCII."""
 
 
-class JSONBytes(Response):
+class JSONBytes(JSONResponse):
     """A JSON response made of anything msgspec encodes."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         """Encode the content."""
@@ -37,6 +35,11 @@ def documented_errors(form: str, **properties: Any) -> dict[int | str, dict[str,
         "4XX": {"description": f"What is wrong with the request, in {form}.", "content": content},
         "5XX": {"description": f"What the server could not do, in {form}.", "content": content},
     }
+
+
+def documented_stream(media_type: str = "text/event-stream") -> dict[int | str, dict[str, Any]]:
+    """Return what the OpenAPI document says of a route that streams as well."""
+    return {200: {"description": "The answer, whole or as a stream.", "content": {media_type: {}}}}
 
 
 def nobody() -> Response:

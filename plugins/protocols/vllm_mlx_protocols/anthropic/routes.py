@@ -21,7 +21,7 @@ from .stream import MessageStreamEncoder
 def add_routes(router: APIRouter, engine: EngineClient, settings: Settings) -> None:
     """Add both routes to those of ``/v1/messages``."""
 
-    @router.post("", operation_id="createMessage")
+    @router.post("", operation_id="createMessage", responses=http.documented_stream())
     async def create_message(request: Request, body: MessagesRequest) -> Response:
         """Answer a conversation."""
         model = engine.model(body.model).id

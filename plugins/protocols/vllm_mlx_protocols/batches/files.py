@@ -7,7 +7,7 @@ from functools import partial
 from typing import BinaryIO
 
 from vllm_mlx_core.api import InvalidRequest, NotFound, PayloadTooLarge
-from vllm_mlx_protocols.database import Database, transaction
+from vllm_mlx_protocols.database import Database, StorageFull, transaction
 
 from .contents import Contents
 from .limits import MAX_FILES, PIECE_BYTES
@@ -30,7 +30,10 @@ class Files:
 
     async def add(self, owner: str, filename: str, source: BinaryIO, size: int, lifetime_s: int | None) -> File:
         """Store an upload. Raises PayloadTooLarge if there is no room, InvalidRequest if there are too many."""
-        return await self._database.run(lambda: self._add(owner, filename, source, size, lifetime_s))
+        try:
+            return await self._database.run(lambda: self._add(owner, filename, source, size, lifetime_s))
+        except StorageFull as error:
+            raise _no_room() from error
 
     async def get(self, owner: str, file_id: str) -> File:
         """Return a file. Raises NotFound."""
@@ -79,6 +82,8 @@ class Files:
                     param="file",
                     code="storage_full",
                 )
+            if not self._database.disk_has_room(size):
+                raise _no_room()
             file_id = self._contents.add(owner, "batch", filename, size, lifetime_s)
             pieces = iter(lambda: source.read(PIECE_BYTES), b"")
             rows = ((file_id, number, piece) for number, piece in enumerate(pieces))
@@ -115,3 +120,7 @@ class Files:
                 message = f"The batch {batch[0]} still reads this file: cancel it first, or wait for its end."
                 raise InvalidRequest(message, param="id", code="file_in_use")
             self._db.execute("DELETE FROM files WHERE id = ?", (file_id,))
+
+
+def _no_room() -> PayloadTooLarge:
+    return PayloadTooLarge("The server's disk has no room for this file.", param="file", code="storage_full")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import EngineClient, ProtocolFrontend, RequestError, Settings
+from vllm_mlx_protocols.database import DatabaseFailed
 from vllm_mlx_protocols.http import JSONBytes
 from vllm_mlx_protocols.openai.errors import DOCUMENTED_ERRORS, envelope
 
@@ -59,8 +60,9 @@ class BatchesFrontend(ProtocolFrontend):
 
     @asynccontextmanager
     async def _live(self) -> AsyncIterator[None]:
-        await self._runner.resume()
         try:
+            with suppress(DatabaseFailed):  # it is in the log; batches go on when they are asked for
+                await self._runner.resume()
             yield
         finally:
             await self._runner.stop()

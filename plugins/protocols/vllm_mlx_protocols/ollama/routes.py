@@ -41,12 +41,12 @@ def add_generating_routes(router: APIRouter, engine: EngineClient, settings: Set
         metrics = outputs.metrics(completion.usage)
         return http.JSONBytes(whole(kind, model.id, completion, metrics, show_thinking=show_thinking))
 
-    @router.post("/api/chat", operation_id="ollamaChat")
+    @router.post("/api/chat", operation_id="ollamaChat", responses=http.documented_stream(NDJSON))
     async def chat(request: Request, body: ChatRequest) -> Response:
         """Answer a conversation."""
         return await respond("chat", request, body)
 
-    @router.post("/api/generate", operation_id="ollamaGenerate")
+    @router.post("/api/generate", operation_id="ollamaGenerate", responses=http.documented_stream(NDJSON))
     async def generate(request: Request, body: GenerateRequest) -> Response:
         """Answer a prompt, continue a text, or fill a gap in one."""
         return await respond("generate", request, body)

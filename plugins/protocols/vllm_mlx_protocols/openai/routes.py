@@ -15,13 +15,13 @@ from .schema import ChatCompletionRequest, CompletionRequest
 def add_generating_routes(router: APIRouter, engine: EngineClient, settings: Settings) -> None:
     """Add chat completions and completions to the routes of ``/v1``."""
 
-    @router.post("/chat/completions", operation_id="createChatCompletion")
+    @router.post("/chat/completions", operation_id="createChatCompletion", responses=http.documented_stream())
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
         generation = await start_chat(engine, settings, body, http.caller(request))
         return await _answer(request, generation, stream=bool(body.stream))
 
-    @router.post("/completions", operation_id="createCompletion")
+    @router.post("/completions", operation_id="createCompletion", responses=http.documented_stream())
     async def create_completion(request: Request, body: CompletionRequest) -> Response:
         """Continue a text."""
         generation = await start_text(engine, settings, body, http.caller(request))

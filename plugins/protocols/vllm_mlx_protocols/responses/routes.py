@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from vllm_mlx_core.api import ClientDisconnected, EventStream, InvalidRequest, NotFound, or_disconnect
-from vllm_mlx_protocols.http import JSONBytes, StreamingEvents, nobody
+from vllm_mlx_protocols.http import JSONBytes, StreamingEvents, documented_stream, nobody
 from vllm_mlx_protocols.openai.errors import DOCUMENTED_ERRORS
 
 from .items import Item
@@ -26,7 +26,7 @@ def responses_router(service: ResponseService) -> APIRouter:
         prefix="/v1/responses", tags=["responses"], default_response_class=JSONBytes, responses=DOCUMENTED_ERRORS
     )
 
-    @router.post("", operation_id="createResponse")
+    @router.post("", operation_id="createResponse", responses=documented_stream())
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
         """Answer a conversation."""
         job = await service.begin(body, _user(request), request.scope.get("state", {}).get("request_id"))
