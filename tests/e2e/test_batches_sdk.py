@@ -7,6 +7,7 @@ import signal
 import time
 from contextlib import contextmanager
 
+import httpx
 import openai
 import pytest
 from openai import OpenAI
@@ -32,6 +33,22 @@ def running(state, *options):
 def client(tmp_path_factory):
     with running(tmp_path_factory.mktemp("batches")) as (_, client):
         yield client
+
+
+def test_a_file_that_is_deleted_while_it_is_read_is_cut_off_without_a_traceback(tmp_path):
+    with process(tmp_path) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        files = {"file": ("big", b"x" * 30_000_000)}
+        file = client.post("/v1/files", files=files, data={"purpose": "batch"}).json()
+        with client.stream("GET", f"/v1/files/{file['id']}/content") as answer:
+            pieces = answer.iter_raw()
+            next(pieces)
+            assert client.delete(f"/v1/files/{file['id']}").status_code == 200
+            with pytest.raises(httpx.RemoteProtocolError):
+                for _ in pieces:
+                    pass
+    log = server.log.read_text()
+    assert "is cut off: The file was deleted" in log
+    assert "Traceback" not in log
 
 
 def line(custom_id, text, **fields):

@@ -14,11 +14,14 @@ from vllm_mlx_core.api import (
     RateLimited,
     RequestCancelled,
     RequestTimedOut,
+    Settings,
     TextDelta,
     Usage,
 )
-from vllm_mlx_core.testing.protocols import ScriptedEngine, text_reply
+from vllm_mlx_core.server import assemble
+from vllm_mlx_core.testing.protocols import ScriptedEngine, connect, text_reply
 from vllm_mlx_protocols.batches import answering, runner
+from vllm_mlx_protocols.batches.frontend import BatchesFrontend
 from vllm_mlx_protocols.batches.limits import LINES_IN_FLIGHT
 
 from .batching import CHAT, DAY_S, KEYS, TEXT, Client, Clock, jsonl, line, said, serving
@@ -283,8 +286,27 @@ async def test_a_small_engine_keeps_places_for_others(clock):
         assert (await client.end(batch))["request_counts"]["completed"] == 6
 
 
+async def test_a_server_that_is_asked_to_stop_begins_no_line(clock, tmp_path):
+    gate = asyncio.Event()
+    engine = ScriptedEngine(lambda request: [gate, *text_reply("x")])
+    settings = Settings(state_dir=tmp_path)
+    frontend = BatchesFrontend(engine, settings, clock=clock)
+    app = assemble(engine, [frontend], settings)
+    async with app.router.lifespan_context(app), connect(app) as http:
+        client = Client(http)
+        batch = await client.begin([line(str(number)) for number in range(20)])
+        while not engine.requests:
+            await client.get("/batches")
+        await frontend.drain()
+        gate.set()
+        asked = len(engine.requests)
+        assert all(stream.closed.is_set() for stream in engine.streams)
+        assert (await client.get(f"/batches/{batch['id']}"))["request_counts"]["completed"] == 0
+        assert len(engine.requests) == asked < 20
+
+
 async def test_a_line_may_not_want_more_places_than_batches_have(engine, clock):
-    small = EngineSettings(max_num_seqs=4, max_queue=12)
+    small = EngineSettings(max_num_seqs=8, max_queue=8)
     async with serving(engine, clock=clock, engine=small) as client:
         batch = await client.run([line(f"r{place}", n=n) for place, n in enumerate((4, 3, 5, 4, 1))])
         assert [result["custom_id"] for result in await client.results(batch)] == ["r0", "r1", "r3", "r4"]

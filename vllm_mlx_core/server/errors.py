@@ -48,7 +48,7 @@ class Renderer:
 
     def render(self, scope: Scope, error: RequestError) -> Response:
         """Return the response for ``error`` on the path of a request. Never raises."""
-        error.request_id = scope.get("state", {}).get("request_id")
+        error.request_id = _request_id(scope) or None
         try:
             response = self._render(scope["path"], error)
         except Exception:
@@ -103,13 +103,20 @@ class ErrorBoundary:
             elif isinstance(failure, RequestError):
                 error = failure
             else:
-                log.exception("Request %s failed", scope.get("state", {}).get("request_id", ""))
+                log.exception("Request %s failed", _request_id(scope))
                 error = EngineFailed("The server failed on this request.")
             if started:
                 if is_shutdown(failure):
                     return
+                if isinstance(failure, RequestError):  # it can only be cut off, which clients notice
+                    log.warning("Request %s is cut off: %s", _request_id(scope), error.message)
+                    return
                 raise
         await self._renderer.render(scope, error)(scope, receive, send)
+
+
+def _request_id(scope: Scope) -> str:
+    return str(scope.get("state", {}).get("request_id", ""))
 
 
 def install(app: FastAPI, renderer: Renderer, routes: Sequence[Route]) -> None:

@@ -105,13 +105,10 @@ class Server(uvicorn.Server):
         await asyncio.wait_for(self.lifespan.shutdown(), LAST_WORDS_S if self.force_exit else None)
 
     async def _drain(self) -> None:
-        """Wait for what runs, first for clients, then on behalf of none."""
+        """Wait for what runs, for clients and on behalf of none."""
         deadline = asyncio.get_running_loop().time() + self._drain_timeout_s
-        while tasks := set(self.server_state.tasks):
-            if not await self._wait(tasks, deadline):
-                return
         drains = {asyncio.create_task(_drain(frontend)) for frontend in self._frontends}
-        while running := {task for task in drains if not task.done()}:
+        while running := {*self.server_state.tasks, *(task for task in drains if not task.done())}:
             if not await self._wait(running, deadline):
                 break
         for task in drains:

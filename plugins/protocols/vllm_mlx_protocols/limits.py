@@ -16,8 +16,6 @@ MAX_STOP_CHARS = 1024
 MAX_STOP_TOKENS = 1024
 MAX_LOGIT_BIAS = 1024
 MAX_TOP_LOGPROBS = 20
-MAX_PROMPTS = 256
-"""Prompts of one ``/v1/completions`` request."""
 MAX_METADATA = 16
 MIN_REPETITION_PENALTY = 0.01
 """Below, float32 arithmetic on logits ends in numbers that are none."""

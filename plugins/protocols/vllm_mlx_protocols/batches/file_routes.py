@@ -66,4 +66,4 @@ def add_file_routes(router: APIRouter, files: Files) -> None:
         """Return the content of a file."""
         file = await files.get(owner(request), file_id)
         headers = {"content-length": str(file.bytes), "content-disposition": "attachment"}
-        return _Content(files.content(file.id), headers=headers)
+        return _Content(files.content(file), headers=headers)

@@ -49,15 +49,15 @@ class Files:
         """Forget a file. Raises NotFound, or InvalidRequest if a batch still reads it."""
         await self._database.run(lambda: self._delete(owner, file_id))
 
-    async def content(self, file_id: str) -> AsyncIterator[bytes]:
-        """Iterate over the content, some pieces at a time."""
-        after = -1
-        while True:
-            data, last = await self._database.run(partial(self._contents.next_pieces, file_id, after))
+    async def content(self, file: File) -> AsyncIterator[bytes]:
+        """Iterate over the content, some pieces at a time. Raises NotFound if the file is deleted meanwhile."""
+        after, left = -1, file.bytes
+        while left:
+            data, last = await self._database.run(partial(self._contents.next_pieces, file.id, after))
             if last is None:
-                return
+                raise NotFound("The file was deleted while it was read.", param="id")
             yield data
-            after = last
+            after, left = last, left - len(data)
 
     # -- on the database's thread ---------------------------------------------------------------------------------
 

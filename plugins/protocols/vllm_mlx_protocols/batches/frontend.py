@@ -54,6 +54,10 @@ class BatchesFrontend(ProtocolFrontend):
         """Return OpenAI's error envelope."""
         return JSONBytes(envelope(error), error.status)
 
+    async def drain(self) -> None:
+        """Drop the lines in flight, so that the time that is left is for those who wait. The next start does them."""
+        await self._runner.stop()
+
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Go on with what an earlier process left, and leave in the end what is not done."""
         return self._live()

@@ -20,10 +20,15 @@ from vllm_mlx_core.api import (
 
 
 class Places:
-    """Completions that batches may have under way at one time: a quarter of those that an engine takes."""
+    """Completions that batches may have under way at one time.
+
+    Half of those that an engine decodes together, as what runs is not stopped for who comes later, and a quarter of
+    those that it takes.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self.total = max(1, (settings.engine.max_num_seqs + settings.engine.max_queue) // 4)
+        engine = settings.engine
+        self.total = max(1, min(engine.max_num_seqs // 2, (engine.max_num_seqs + engine.max_queue) // 4))
         self.taken = 0
 
 

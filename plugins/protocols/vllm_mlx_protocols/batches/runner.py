@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from vllm_mlx_core.api import Settings
+from vllm_mlx_protocols.database import DatabaseFailed
 
 from .answering import Answerer
 from .limits import LINES_IN_FLIGHT
@@ -79,7 +80,9 @@ class Runner:
                 while (batch := await self._progress.claim(batch_id)) is not None:
                     await self._advance(batch)
                 return
-            except Exception:
+            except* DatabaseFailed:  # why is in the log
+                log.warning("The batch %s is interrupted for %g seconds.", batch_id, TRY_AGAIN_S)
+            except* Exception:
                 log.exception("The batch %s is interrupted for %g seconds", batch_id, TRY_AGAIN_S)
             await self._sleep(TRY_AGAIN_S)
 

@@ -118,12 +118,8 @@ class ChatCompletionRequest(SamplingFields, ChatFields, IgnoredChatFields):
 class CompletionRequest(SamplingFields, IgnoredFields):
     """The body of ``POST /v1/completions``."""
 
-    prompt: (
-        str
-        | Annotated[list[str], Field(min_length=1, max_length=limits.MAX_PROMPTS)]
-        | TokenIds
-        | Annotated[list[TokenIds], Field(min_length=1, max_length=limits.MAX_PROMPTS)]
-    )
+    prompt: str | Annotated[list[str], Field(min_length=1)] | TokenIds | Annotated[list[TokenIds], Field(min_length=1)]
+    """At most as many as the server makes completions for one request."""
     logprobs: Annotated[int, Field(ge=0, le=limits.MAX_TOP_LOGPROBS)] | None = None
     echo: bool | None = None
     best_of: Annotated[int, Field(ge=1)] | None = None

@@ -70,7 +70,8 @@ class Background:
 
     async def drain(self) -> None:
         """Return when all of them have ended by themselves."""
-        await asyncio.gather(*(asyncio.shield(each.task) for each in self._running.values()), return_exceptions=True)
+        while self._running:
+            await asyncio.wait([each.task for each in self._running.values()])
 
     async def close(self) -> None:
         """End all of them: the server stops."""
