@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from vllm_mlx_core.api import GenerateRequest, RenderedPrompt, RequestCancelled, Settings
+from vllm_mlx_core.api import ContextLengthExceeded, GenerateRequest, RenderedPrompt, RequestCancelled, Settings
 from vllm_mlx_core.engine.prompts import RENDER_INLINE_CHARS, PromptRenderer
 
 pytestmark = pytest.mark.anyio
@@ -58,3 +58,13 @@ async def test_others_go_on_while_a_long_prompt_is_read(processor):
     assert (await renderer.render(wanted([5]))).token_ids == [5]
     processor.go.set()
     assert (await long).token_ids == [1]
+
+
+async def test_a_prompt_that_is_too_long_is_named_as_it_was_sent(processor, monkeypatch):
+    def refuse(text):
+        raise ContextLengthExceeded("Too long.")
+
+    monkeypatch.setattr(processor, "tokenize", refuse)
+    with pytest.raises(ContextLengthExceeded) as refused:
+        await PromptRenderer(processor, Settings()).render(wanted("x"))
+    assert refused.value.param == "prompt"

@@ -158,6 +158,20 @@ async def test_what_another_server_makes_is_not_called_left_behind(path):
     other.close()
 
 
+async def test_background_responses_that_are_too_large_are_refused_or_have_failed():
+    engine = ScriptedEngine(text_reply("x" * 3000))
+    settings = Settings(plugin_options={"responses_db": ":memory:", "responses_max_mb": 0.004})
+    async with connect(assemble(engine, [ResponsesFrontend(engine, settings)], settings)) as client:
+        refused = await client.post("/v1/responses", json={"input": "x" * 5000, "background": True})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
+        assert engine.streams[0].closed.is_set()
+        response = (await client.post("/v1/responses", json={"input": "x" * 1000, "background": True})).json()
+        while response["status"] == "in_progress":
+            response = (await client.get(f"/v1/responses/{response['id']}")).json()
+    assert response["status"] == "failed"
+    assert "larger" in response["error"]["message"]
+
+
 async def test_what_was_deleted_meanwhile_does_not_come_back(path):
     running, other = Store(path, max_age_s=DAY, max_bytes=10**6), Store(path, max_age_s=DAY, max_bytes=10**6)
     for number in (1, 2):

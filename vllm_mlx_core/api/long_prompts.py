@@ -7,6 +7,8 @@ from .parsing import Tokenizer
 
 MOST_TOKENS = 2**18
 """Most tokens that a prompt is counted to if the model's context is smaller."""
+MOST_CHARS = 8
+"""Most characters for each of them. Texts have four or so; only blanks and the like have more."""
 
 
 def encode_prompt(
@@ -19,11 +21,10 @@ def encode_prompt(
     text.
     """
     most = max(MOST_TOKENS, context_length)
-    size = 2 * most
-    while size < len(text):
-        if len(tokenizer.encode(text[:size])) > most:
-            raise ContextLengthExceeded(
-                f"This model's context is {context_length} tokens, and the prompt alone has more than {most}."
-            )
-        size *= 4  # as there are texts of long tokens only, such as one blank after another
+    sample = text[: 2 * most]
+    if len(text) > MOST_CHARS * most or (len(sample) < len(text) and len(tokenizer.encode(sample)) > most):
+        raise ContextLengthExceeded(
+            f"This model's context is {context_length} tokens, and the prompt alone has more than {most}, "
+            f"or more than {MOST_CHARS * most} characters."
+        )
     return tokenizer.encode(text, add_special_tokens=add_special_tokens)

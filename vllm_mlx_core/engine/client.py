@@ -37,7 +37,7 @@ from vllm_mlx_core.api import (
 )
 
 from .messages import BROKEN, STOPPED, Abort, EngineReady, EngineReport, Inspect, StepResult, Submit
-from .prompts import PromptRenderer
+from .prompts import PromptRenderer, naming_the_prompt
 from .request_parsing import RequestParsing
 from .sampling import output_budget, resolve
 from .stream import FLUSH_S, RequestStream
@@ -200,12 +200,13 @@ class ModelClient:
         limit = settings.max_request_tokens
         if limit is not None and params.max_tokens is not None and params.max_tokens > limit:
             raise InvalidRequest(f"At most {limit} tokens may be asked for.", param="max_tokens")
-        max_tokens = output_budget(
-            params,
-            default=settings.sampling_defaults.max_tokens or limit,
-            prompt_tokens=len(token_ids),
-            context_length=self.info.context_length,
-        )
+        with naming_the_prompt(request):
+            max_tokens = output_budget(
+                params,
+                default=settings.sampling_defaults.max_tokens or limit,
+                prompt_tokens=len(token_ids),
+                context_length=self.info.context_length,
+            )
         parsing = RequestParsing(
             request,
             prompt,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from vllm_mlx_core.api import (
     Chat,
+    ContextLengthExceeded,
     GenerateRequest,
     Infill,
     InvalidRequest,
@@ -22,6 +24,16 @@ RENDER_INLINE_CHARS = 16_384
 """Longer prompts are rendered and tokenised in a worker thread, so that running streams do not wait for them."""
 
 
+@contextmanager
+def naming_the_prompt(request: GenerateRequest) -> Iterator[None]:
+    """Say of a prompt that is too long in which field it came."""
+    try:
+        yield
+    except ContextLengthExceeded as error:
+        error.param = "messages" if isinstance(request.prompt, Chat) else "prompt"
+        raise
+
+
 class PromptRenderer:
     """Renders and tokenises prompts with one model's text half. Who waits for a long one can be told to give up."""
 
@@ -32,6 +44,10 @@ class PromptRenderer:
 
     async def render(self, request: GenerateRequest) -> RenderedPrompt:
         """Return the prompt of a request. Raises InvalidRequest, and RequestCancelled after ``cancel``."""
+        with naming_the_prompt(request):
+            return await self._render(request)
+
+    async def _render(self, request: GenerateRequest) -> RenderedPrompt:
         prompt = request.prompt
         if isinstance(prompt, str):
             tokenize = self._processor.tokenize if request.add_special_tokens else self._tokenize_bare

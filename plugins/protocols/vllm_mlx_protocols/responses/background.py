@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_mlx_core.api import EngineFailed, RequestCancelled, RequestError
+from vllm_mlx_core.api import EngineFailed, InvalidRequest, RequestCancelled, RequestError
 from vllm_mlx_protocols.database import DatabaseFailed
 
 from .job import Job
@@ -40,9 +40,10 @@ class Background:
         self._closing = asyncio.Event()
 
     async def start(self, job: Job) -> None:
-        """Store the response as it is now, and go on by itself."""
+        """Store the response as it is now, and go on by itself. Raises InvalidRequest if it is too large for that."""
         try:
-            await self._store.put(job.owner, job.response, job.items)
+            if not await self._store.put(job.owner, job.response, job.items):
+                raise InvalidRequest("background: this server has no room to store the response.", param="background")
         except BaseException:
             await job.outputs.aclose()
             raise
@@ -100,7 +101,9 @@ class Background:
         """Store what came of a job, again and again if need be; whoever asks meanwhile is told all the same."""
         while True:
             try:
-                await self._store.finish(job.owner, response, job.items)
+                if not await self._store.finish(job.owner, response, job.items):
+                    error = EngineFailed("The response is larger than what this server stores.")
+                    await self._store.finish(job.owner, failed(job.response, error, []), job.items)
                 return
             except DatabaseFailed:
                 log.error("The response %s cannot be stored; it is kept in memory meanwhile.", job.id)

@@ -69,15 +69,15 @@ class Store:
         self._database.close()
 
     async def put(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> bool:
-        """Store a response; return whether there is room for one of its size.
+        """Store a response; return whether there is room for one of its size, here and on the disk.
 
         Neither it nor its items may be changed afterwards. One in progress is this server's to finish.
         """
-        return await self._database.run(lambda: self._put(owner, response, input))
+        return await self._database.run(lambda: self._put(owner, response, input, is_new=True))
 
-    async def finish(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> None:
-        """Replace a response that was in progress, unless it has been deleted since."""
-        await self._database.run(lambda: self._finish(owner, response, input))
+    async def finish(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> bool:
+        """Replace a response that was in progress, unless it has been deleted since; return whether there is room."""
+        return await self._database.run(lambda: self._finish(owner, response, input))
 
     async def get(self, owner: str, response_id: str) -> Stored | None:
         """Return a response of this owner."""
@@ -110,15 +110,17 @@ class Store:
             return self._get(owner, response_id)
         return found[0] if found else None
 
-    def _put(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> bool:
+    def _put(
+        self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]], *, is_new: bool = False
+    ) -> bool:
         body, given = _dumps(response), _dumps(list(input))
         ids = {item["id"] for item in (*input, *response["output"])}
         size = len(body.encode()) + len(given.encode())
         row = (response["id"], owner, response["previous_response_id"], response["status"], self._clock(), size)
+        if size > self._max_bytes or (is_new and not self._database.disk_has_room(size)):
+            return False  # before it drives out all others
         with transaction(self._db):
             self._db.execute("DELETE FROM responses WHERE id = ?", (response["id"],))
-            if size > self._max_bytes:
-                return False  # before it drives out all others
             self._db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, body, given))
             self._db.executemany("INSERT INTO items VALUES (?, ?)", [(each, response["id"]) for each in ids])
             if response["status"] == _IN_PROGRESS:
@@ -126,10 +128,9 @@ class Store:
             self._prune()
         return True
 
-    def _finish(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> None:
+    def _finish(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> bool:
         with transaction(self._db):
-            if self._rows(_SELECT, response["id"], owner):
-                self._put(owner, response, input)
+            return not self._rows(_SELECT, response["id"], owner) or self._put(owner, response, input)
 
     def _prune(self) -> None:
         self._db.execute("DELETE FROM responses WHERE used < ?", (self._clock() - self._max_age_s,))
