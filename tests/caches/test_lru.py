@@ -11,8 +11,8 @@ def lru(max_bytes=None, **options):
     return LRUCache(CacheSpec(max_bytes=max_bytes, options=options))
 
 
-def store(cache, *tokens, can_truncate=True, salt=""):
-    cache.insert(tokens, FakeState(tokens, can_truncate), salt=salt)
+def store(cache, *tokens, can_truncate=True, salt="", idle=False):
+    cache.insert(tokens, FakeState(tokens, can_truncate), salt=salt, idle=idle)
 
 
 def found(cache, *tokens, salt=""):
@@ -166,3 +166,36 @@ def test_prompts_of_a_hundred_thousand_tokens_are_compared_exactly():
     for length in (99_999, 70_001, 4_096):
         assert found(cache, *start[:length], 7, 8) == length + 1
         assert found(cache, *itertools.chain(start[:length], [8, 8])) == length
+
+
+def test_what_is_idle_drives_out_only_its_kind():
+    cache = lru(max_entries="4")
+    for n in (1, 2):
+        store(cache, n, n)
+    for n in range(10, 20):
+        store(cache, n, n, idle=True)
+    assert [found(cache, n, n, n) for n in (1, 2, 17, 18, 19)] == [2, 2, 0, 2, 2]
+    for n in (3, 4):
+        store(cache, n, n)
+    assert [found(cache, n, n, n) for n in (1, 2, 3, 4, 18, 19)] == [2, 2, 2, 2, 0, 0]
+    store(cache, 20, 20, idle=True)
+    assert found(cache, 20, 20, 20) == 0, "there is no room left that it may take"
+    cache.check()
+
+
+def test_an_idle_entry_that_somebody_stores_as_well_is_idle_no_more():
+    cache = lru(max_entries="2")
+    store(cache, 1, 1, idle=True)
+    store(cache, 1, 1)
+    store(cache, 2, 2, idle=True)
+    store(cache, 3, 3)
+    assert [found(cache, n, n, n) for n in (1, 2, 3)] == [2, 0, 2]
+
+
+def test_what_goes_on_from_somebodys_entry_is_somebodys():
+    cache = lru(max_entries="2")
+    store(cache, 1, 1)
+    store(cache, 1, 1, 1, idle=True)
+    for n in (2, 3):
+        store(cache, n, n, idle=True)
+    assert [found(cache, n, n, n, n) for n in (1, 2, 3)] == [3, 0, 2]

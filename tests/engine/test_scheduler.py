@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vllm_mlx_core.api import IDLE_PRIORITY
 from vllm_mlx_core.engine.messages import SamplingSpec, Submit
 from vllm_mlx_core.engine.scheduler import PrefillMode, Scheduler
 from vllm_mlx_core.engine.sequence import Sequence, Stage
@@ -192,3 +193,30 @@ def test_a_short_prompt_is_not_padded_to_a_much_longer_one():
     s = scheduler([90, 3], budget=1000)
     list(s.admit())
     assert ids(s.plan().groups) == [[0], [1]]
+
+
+def idle(number: int, length: int) -> Sequence:
+    return sequence(number, length, IDLE_PRIORITY)
+
+
+def test_idle_prompts_are_read_in_small_chunks():
+    s = scheduler([], budget=2048)
+    for number in range(3):
+        s.add(idle(number, 201))
+    list(s.admit())
+    plan = s.plan()
+    assert [[(chunk.sequence.id, chunk.length) for chunk in group] for group in plan.groups] == [[(0, 200)], [(1, 56)]]
+
+
+def test_idle_prompts_are_not_read_while_somebody_is_waited_for():
+    s = scheduler([301], budget=100)
+    s.add(idle(1, 50))
+    s.add(idle(2, 1))
+    waited_for, _, whole = s.admit()
+    plan = s.plan()
+    assert (ids(plan.groups), plan.ready) == ([[0]], [whole])
+    waited_for.stage = Stage.DECODE
+    plan = s.plan()
+    assert (plan.groups, plan.ready) == ([], [whole]), "nor while it decodes"
+    s.finish(waited_for)
+    assert ids(s.plan().groups) == [[1]]

@@ -12,8 +12,8 @@ class ForgetsSalts(LRUCache):
     def match(self, tokens, *, salt=""):
         return super().match(tokens)
 
-    def insert(self, tokens, state, *, salt=""):
-        super().insert(tokens, state)
+    def insert(self, tokens, state, *, salt="", idle=False):
+        super().insert(tokens, state, idle=idle)
 
 
 class LeavesNothingToCompute(LRUCache):
@@ -22,7 +22,7 @@ class LeavesNothingToCompute(LRUCache):
 
 
 class IgnoresItsBudget(LRUCache):
-    def _can_fit(self, nbytes):
+    def _can_fit(self, nbytes, *, idle):
         return True
 
     def _make_room(self, nbytes):
@@ -64,9 +64,9 @@ class SwallowsOptions(LRUCache):
 
 
 class FindsTheFirstNotTheLongest(LRUCache):
-    def insert(self, tokens, state, *, salt=""):
+    def insert(self, tokens, state, *, salt="", idle=False):
         if not self._entries:
-            super().insert(tokens, state, salt=salt)
+            super().insert(tokens, state, salt=salt, idle=idle)
 
 
 class SilentAboutMisses(LRUCache):

@@ -89,11 +89,12 @@ class CachePolicy(ABC):
         """
 
     @abstractmethod
-    def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "") -> None:
+    def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
         """Offer the state after ``tokens`` (``state.num_tokens == len(tokens)``). Mutates; may evict or decline.
 
-        Never raises for want of room. Afterwards ``stats().nbytes`` is within the budget, or only pinned entries are
-        above it.
+        An ``idle`` state comes from a request that nobody waited for: it drives out only others of its kind, and goes
+        before all that are not. Never raises for want of room. Afterwards ``stats().nbytes`` is within the budget, or
+        only pinned entries are above it.
         """
 
     @abstractmethod

@@ -15,17 +15,15 @@ the culprit fails alone.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import mlx.core as mx
 
-from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator, Lease
+from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator
 
 from . import device, kernels, states
 from .batch import Batch
@@ -43,18 +41,16 @@ from .messages import (
     Submit,
 )
 from .prefill import read_chunk, read_together
+from .prefix_reuse import PrefixReuse
 from .prompt_scores import Scores, are_numbers, positions_per_step, read_scored
 from .sampler import Sampled
 from .scheduler import Chunk, Scheduler
 from .selftest import ServingMode
 from .sequence import Sequence, Stage
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
-MIN_REUSED_TOKENS = 16
-"""Shorter prefixes are read again: that is quicker than copying their state."""
 CLEAR_EVERY_STEPS = 512
 
 FAILED = "The model failed to compute this request."
@@ -83,7 +79,7 @@ class EngineCore:
     ) -> None:
         self._generator = CapturedGenerator(generator) if mode.captured else generator
         self._mode = mode
-        self._cache: CachePolicy | None = cache if mode.resumable and not cache.keeps_nothing else None
+        self._prefixes = PrefixReuse(cache if mode.resumable and not cache.keeps_nothing else None)
         self._emit = emit
         self._scheduler = Scheduler(
             max_num_seqs=settings.max_num_seqs,
@@ -116,6 +112,20 @@ class EngineCore:
             case Shutdown():
                 raise ValueError("the engine's owner shuts it down")
 
+    def _inspect(self, query: Inspect) -> EngineReport:
+        """Answer a question, after clearing the cache if that is asked for."""
+        cache, memory = self._prefixes.report(clear=query.clear_cache), device.memory()
+        return EngineReport(
+            query_id=query.query_id,
+            steps=self._steps,
+            cache=cache.stats,
+            cache_max_bytes=cache.max_bytes,
+            freed_bytes=cache.freed_bytes,
+            active_memory_bytes=memory.active,
+            peak_memory_bytes=memory.peak,
+            buffer_memory_bytes=memory.buffers,
+        )
+
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
@@ -129,8 +139,7 @@ class EngineCore:
             log.error("The engine is idle but holds %d batches; dropping them.", len(self._batches))
             self._batches.clear()
         self._scores.clear()  # of sequences that were aborted
-        if self._cache is not None:
-            self._with_cache(self._cache.check)
+        self._prefixes.check()
 
     def fail_all(self, message: str) -> None:
         """End every sequence with an error and say so. Mutates."""
@@ -148,7 +157,7 @@ class EngineCore:
         started = time.perf_counter()
         for sequence in self._scheduler.admit():
             self._admitted.append(sequence.id)
-            self._start(sequence)
+            self._prefixes.find(sequence)
         previous, self._launched = self._launched, []
         self._launch()
         for launched in previous:
@@ -162,35 +171,12 @@ class EngineCore:
         if self._steps % CLEAR_EVERY_STEPS == 0:
             mx.clear_cache()
 
-    def _start(self, sequence: Sequence) -> None:
-        """Find what the prefix cache knows of a sequence that was just admitted."""
-        cache = self._cache
-        if cache is None or sequence.isolated or sequence.is_scored:
-            return
-        tokens = sequence.tokens
-        lease = self._with_cache(lambda: cache.match(tokens, salt=sequence.submit.salt))
-        if lease is None:
-            return
-        sequence.lease = lease
-        state = self._with_cache(lambda: _usable(lease, len(tokens)))
-        if state is None or state.num_tokens < MIN_REUSED_TOKENS:
-            sequence.release()
-            return
-        layers = self._with_cache(state.layers)
-        if layers is None:
-            sequence.release()
-            return
-        sequence.layers = layers
-        sequence.num_computed = state.num_tokens
-        if not sequence.output:
-            sequence.cached_tokens = state.num_tokens
-
     def _launch(self) -> None:
         """Enqueue the next step of every batch."""
         for batch in list(self._batches):
             done = [s for s in batch.sequences if s.is_sampled_out]
             for sequence in done:
-                sequence.final_state = self._state_of(sequence, batch)
+                sequence.final_state = self._prefixes.state_of(sequence, batch)
             self._leave(batch, done)
             if not batch.sequences:
                 continue
@@ -219,10 +205,10 @@ class EngineCore:
                 finished.append(sequence)
             elif self._deliver(sequence, token, logprob):
                 if sequence in launched.batch.sequences:
-                    sequence.final_state = self._state_of(sequence, launched.batch)
+                    sequence.final_state = self._prefixes.state_of(sequence, launched.batch)
                     finished.append(sequence)
                 if sequence.final_state is not None:
-                    self._insert(sequence, sequence.final_state)
+                    self._prefixes.keep(sequence, sequence.final_state)
                 self._scheduler.finish(sequence)
         self._leave(launched.batch, finished)
 
@@ -320,8 +306,7 @@ class EngineCore:
 
     def _join(self, sequences: list[Sequence], layers: states.Layers) -> None:
         """Move sequences whose prompts are read into a batch; ``layers`` is their solo or batch state."""
-        if self._cache is not None:
-            self._with_cache(lambda: self._snapshot(sequences, layers))
+        self._prefixes.keep_prompts(sequences, layers)
         for sequence in sequences:
             sequence.stage = Stage.DECODE
             sequence.layers = None
@@ -360,62 +345,6 @@ class EngineCore:
             self._scheduler.finish(sequence)
         for batch in list(self._batches):
             self._leave(batch, [s for s in sequences if s in batch.sequences])
-
-    # -- the prefix cache -----------------------------------------------------------------------------------------
-
-    def _snapshot(self, sequences: list[Sequence], layers: states.Layers) -> None:
-        """Keep the state at the end of the prompt where a later one could not be cut back to it."""
-        if not states.always_truncates(layers):
-            for row, sequence in enumerate(sequences):
-                if sequence.num_computed and not sequence.output:
-                    own = states.extract(layers, row) if len(sequences) > 1 else layers
-                    self._insert(sequence, states.PromptState(own, sequence.num_computed).compact())
-
-    def _state_of(self, sequence: Sequence, batch: Batch) -> states.PromptState | None:
-        """Return a copy of the state of a sequence that is about to leave its batch, if anybody is to keep it."""
-        if self._cache is None:
-            return None
-        return self._with_cache(lambda: states.PromptState(batch.extract(sequence), sequence.num_computed).compact())
-
-    def _insert(self, sequence: Sequence, state: states.PromptState) -> None:
-        """Offer a state of a sequence to the prefix cache."""
-        cache = self._cache
-        if cache is not None:
-            tokens = sequence.tokens[: state.num_tokens]
-            self._with_cache(lambda: cache.insert(tokens, state, salt=sequence.submit.salt))
-
-    def _inspect(self, query: Inspect) -> EngineReport:
-        """Answer a question, after clearing the cache if that is asked for."""
-        cache = self._cache
-        freed = 0
-        if cache is not None and query.clear_cache:
-            before = self._with_cache(cache.stats)
-            self._with_cache(cache.clear)
-            after = self._with_cache(cache.stats) if self._cache is not None else None
-            freed = before.nbytes - (after.nbytes if after is not None else 0) if before is not None else 0
-        memory = device.memory()
-        return EngineReport(
-            query_id=query.query_id,
-            steps=self._steps,
-            cache=self._with_cache(cache.stats) if cache is not None and self._cache is not None else None,
-            cache_max_bytes=cache.spec.max_bytes if cache is not None else None,
-            freed_bytes=freed,
-            active_memory_bytes=memory.active,
-            peak_memory_bytes=memory.peak,
-            buffer_memory_bytes=memory.buffers,
-        )
-
-    def _with_cache(self, call: Callable[[], T]) -> T | None:
-        """Do what prefix reuse needs: copying a state, calling the policy. If it raises, that is the end of reuse."""
-        try:
-            return call()
-        except Exception:
-            cache, self._cache = self._cache, None
-            log.exception("The cache policy %s failed and is switched off", type(cache).__name__)
-            if cache is not None:
-                with contextlib.suppress(Exception):
-                    cache.clear()
-            return None
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
@@ -471,13 +400,3 @@ class EngineCore:
                 reports,
             )
         )
-
-
-def _usable(lease: Lease, num_tokens: int) -> states.PromptState:
-    """Return the state of a lease for a prompt of ``num_tokens`` tokens. Raises TypeError or ValueError."""
-    state = lease.state
-    if not isinstance(state, states.PromptState):
-        raise TypeError(f"a lease holds a {type(state).__name__}, which is no state that was inserted")
-    if not 0 < state.num_tokens < num_tokens:
-        raise ValueError(f"a state of {state.num_tokens} tokens is no proper prefix of {num_tokens}")
-    return state

@@ -4,6 +4,9 @@ Policy: lower ``priority`` first, then first come, first served. Decoding sequen
 budget; what is left goes to prefill in queue order, so a long prompt never holds up running streams for more than one
 chunk, and a chunk never exceeds the budget. Prompts that are scored have a smaller budget of their own within it and
 are read alone; those that find it spent wait for the next step, and others pass them.
+
+Idle prompts are read only in steps in which nobody is waited for, and in small chunks then, as who comes next waits for
+the step that runs.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ PrefillMode: TypeAlias = Literal["ragged", "equal", "solo"]
 """Which prompts one forward may read together: of any lengths, of one length, or none."""
 
 
+MAX_IDLE_TOKENS = 256
+"""Most that one step reads of idle prompts."""
 MAX_PADDING = 1.5
 """Most that padding may make of a group's tokens, as a multiple."""
 MAX_STATE_PADDING = 1.1
@@ -113,6 +118,11 @@ class Scheduler:
             return Plan([], [])
         prefilling.sort(key=lambda s: (s.submit.priority, s.arrival))  # who comes later may come first
         budget = self.max_num_batched_tokens - (len(self._running) - len(prefilling))
+        if prefilling[-1].is_idle:
+            if all(sequence.is_idle for sequence in self._running.values()):
+                budget = min(budget, MAX_IDLE_TOKENS)
+            else:  # those that have nothing left to read may go on: they read nothing but their last token
+                prefilling = [s for s in prefilling if not (s.is_idle and s.num_to_prefill)]
         scored_budget = self.max_scored_tokens
         groups: list[list[Chunk]] = []
         ready: list[Sequence] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from vllm_mlx_core.api import Lease
+from vllm_mlx_core.api import IDLE_PRIORITY, Lease
 
 from .messages import Logprobs, Submit
 
@@ -76,6 +76,11 @@ class Sequence:
     def last_token(self) -> int:
         """The token that its next decode step reads."""
         return self.output[-1] if self.output else self.submit.prompt[-1]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for it."""
+        return self.submit.priority >= IDLE_PRIORITY
 
     @property
     def is_scored(self) -> bool:

@@ -32,11 +32,15 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class Entry:
-    """A kept state, and how many leases pin it. ``nbytes`` is what it held when it was stored."""
+    """A kept state, and how many leases pin it. ``nbytes`` is what it held when it was stored.
+
+    ``idle``: only requests that nobody waits for have stored it.
+    """
 
     key: Key
     state: KVState
     nbytes: int
+    idle: bool
     leases: int = 0
 
     def serves(self, tokens: bytes, common: int) -> int:
@@ -98,27 +102,31 @@ class LRUCache(CachePolicy):
         self._saved_tokens += saved
         return EntryLease(best, saved)
 
-    def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "") -> None:
+    def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
         """Keep ``state``, unless an entry covers it already or no room can be made. Mutates.
 
-        Raises ValueError if the state has not read exactly ``tokens``.
+        An ``idle`` one makes room among its kind only. Raises ValueError if the state has not read exactly ``tokens``.
         """
         if state.num_tokens != len(tokens):
             raise ValueError(f"A state of {state.num_tokens} tokens was offered for {len(tokens)}.")
         key = Key(salt, pack(tokens))
         nbytes = state.nbytes
-        if not tokens or self._covered(key, state) or not self._can_fit(nbytes):
+        if not tokens or self._covered(key, state, idle=idle) or not self._can_fit(nbytes, idle=idle):
             return
         if state.can_truncate:  # it serves whatever its own prefixes serve
-            for entry in [entry for entry in self._unpinned() if entry.key.salt == salt]:
-                if key.tokens.startswith(entry.key.tokens):
+            for entry in self._unpinned():
+                if entry.key.salt == salt and key.tokens.startswith(entry.key.tokens):
                     self._drop(entry)
+                    idle = idle and entry.idle
         self._make_room(nbytes)
-        self._entries[key] = Entry(key, state, nbytes)
+        self._entries[key] = Entry(key, state, nbytes, idle)
         self._nbytes += nbytes
 
     def evict(self, nbytes: int) -> int:
-        """Drop the least recently used unpinned entries until ``nbytes`` are freed; return the bytes freed. Mutates."""
+        """Drop unpinned entries, idle ones and then the least recently used first, until ``nbytes`` are freed.
+
+        Return the bytes freed. Mutates.
+        """
         freed = 0
         for entry in self._unpinned():
             if freed >= nbytes:
@@ -166,13 +174,14 @@ class LRUCache(CachePolicy):
         return (entry for entry in self._entries.values() if entry.key.salt == salt)
 
     def _unpinned(self) -> list[Entry]:
-        return [entry for entry in self._entries.values() if not entry.leases]
+        """Return what may be dropped, in the order in which it is."""
+        return sorted((e for e in self._entries.values() if not e.leases), key=lambda e: not e.idle)
 
     def _pinned_bytes(self) -> int:
         return sum(entry.nbytes for entry in self._entries.values() if entry.leases)
 
-    def _covered(self, key: Key, state: KVState) -> bool:
-        """Return whether an entry serves all that ``state`` would, and mark that entry as used.
+    def _covered(self, key: Key, state: KVState, *, idle: bool) -> bool:
+        """Return whether an entry serves all that ``state`` would, and mark that entry as used, and as idle or not.
 
         A pinned entry of the same tokens counts too, since it cannot be replaced.
         """
@@ -182,15 +191,17 @@ class LRUCache(CachePolicy):
             else:
                 covers = entry.key == key and (entry.leases > 0 or not state.can_truncate)
             if covers:
+                entry.idle = entry.idle and idle
                 self._entries.move_to_end(entry.key)
                 return True
         return False
 
-    def _can_fit(self, nbytes: int) -> bool:
-        """Return whether an entry of ``nbytes`` fits once everything that is not pinned is gone."""
-        pinned = sum(1 for entry in self._entries.values() if entry.leases)
+    def _can_fit(self, nbytes: int, *, idle: bool) -> bool:
+        """Return whether an entry of ``nbytes`` fits once everything is gone that is not pinned and goes before it."""
+        stays = [entry for entry in self._entries.values() if entry.leases or (idle and not entry.idle)]
         budget = self.spec.max_bytes
-        return pinned < self._max_entries and (budget is None or self._pinned_bytes() + nbytes <= budget)
+        held = sum(entry.nbytes for entry in stays)
+        return len(stays) < self._max_entries and (budget is None or held + nbytes <= budget)
 
     def _make_room(self, nbytes: int) -> None:
         """Evict until an entry of ``nbytes``, which ``_can_fit``, fits."""

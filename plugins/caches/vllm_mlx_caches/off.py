@@ -22,7 +22,7 @@ class OffCache(CachePolicy):
         self._misses += 1
         return None
 
-    def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "") -> None:
+    def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
         """Decline."""
 
     def evict(self, nbytes: int) -> int:

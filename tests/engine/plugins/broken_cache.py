@@ -36,9 +36,9 @@ class BrokenCache(LRUCache):
         lease = super().match(tokens, salt=salt)
         return lease and BrokenLease(lease, self._where)
 
-    def insert(self, tokens: Any, state: Any, *, salt: str = "") -> None:
+    def insert(self, tokens: Any, state: Any, *, salt: str = "", idle: bool = False) -> None:
         self._break("insert")
-        super().insert(tokens, state, salt=salt)
+        super().insert(tokens, state, salt=salt, idle=idle)
 
     def clear(self) -> None:
         super().clear()
