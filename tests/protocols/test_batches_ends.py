@@ -157,6 +157,34 @@ async def test_of_two_servers_one_works_on_a_batch_and_the_other_when_that_is_go
     assert len(yours.requests) == 15
 
 
+async def test_a_server_of_other_models_leaves_a_batch_alone_until_it_needs_no_model(clock, tmp_path, caplog):
+    engine, strange = GatedEngine(5), ScriptedEngine(models=["other/model"])
+    async with serving(engine, clock=clock, state_dir=tmp_path) as client:
+        first, second, third = [await half_done(client, engine), await client.begin(LINES), await client.begin(LINES)]
+    async with serving(strange, clock=clock, state_dir=tmp_path) as other:
+        for batch in (first, second, third):
+            assert (await other.get(f"/batches/{batch['id']}"))["status"] in ("in_progress", "validating")
+        while "waits for a server of scripted/model" not in caplog.text:
+            await other.get(f"/batches/{first['id']}")
+        await other.cancel(second)
+        assert (await other.end(second))["status"] == "cancelled"
+    again = ScriptedEngine(lambda request: text_reply(said(request)))
+    async with serving(again, clock=clock, state_dir=tmp_path) as client:
+        batch = await client.end(first)
+        assert batch["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
+    assert strange.requests == []
+
+
+async def test_a_batch_of_other_models_expires_wherever_somebody_looks(clock, tmp_path):
+    engine = GatedEngine(5)
+    async with serving(engine, clock=clock, state_dir=tmp_path) as client:
+        batch = await half_done(client, engine)
+    clock.now += DAY_S + 1
+    async with serving(ScriptedEngine(models=["other/model"]), clock=clock, state_dir=tmp_path) as other:
+        batch = await other.end(batch)
+        assert (batch["status"], batch["request_counts"]["completed"]) == ("expired", 5)
+
+
 async def test_a_batch_is_cancelled_through_another_server(clock, tmp_path):
     engine = GatedEngine(5)
     async with (

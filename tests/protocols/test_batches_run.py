@@ -23,6 +23,7 @@ from vllm_mlx_core.testing.protocols import ScriptedEngine, connect, text_reply
 from vllm_mlx_protocols.batches import answering, runner
 from vllm_mlx_protocols.batches.frontend import BatchesFrontend
 from vllm_mlx_protocols.batches.limits import LINES_IN_FLIGHT
+from vllm_mlx_protocols.batches.places import Places
 
 from .batching import CHAT, DAY_S, KEYS, TEXT, Client, Clock, jsonl, line, said, serving
 
@@ -312,6 +313,41 @@ async def test_a_line_may_not_want_more_places_than_batches_have(engine, clock):
         assert [result["custom_id"] for result in await client.results(batch)] == ["r0", "r1", "r3", "r4"]
         (refused,) = await client.results(batch, "error")
         assert refused["response"]["body"]["error"]["param"] == "n"
+
+
+async def test_lines_take_their_places_as_soon_as_they_are_free_and_in_order(engine, clock, monkeypatch):
+    monkeypatch.setattr(answering, "FIRST_PAUSE_S", 10_000)  # would never end
+    small = EngineSettings(max_num_seqs=8, max_queue=8)
+    async with serving(engine, clock=clock, engine=small) as client:
+        batch = await client.run([line(f"r{place}", n=n) for place, n in enumerate([4, 1, 3, 4, 2, 4] * 4)])
+        assert batch["request_counts"] == {"total": 24, "completed": 24, "failed": 0}
+        engine.reply = text_reply("x")
+        texts = ["a", "b", "c"]
+        body = {"model": "default", "prompt": texts}
+        lists = [{"custom_id": str(n), "method": "POST", "url": TEXT, "body": body} for n in range(6)]
+        batch = await client.run(lists, TEXT)
+        assert batch["request_counts"]["completed"] == 6
+
+
+async def test_a_line_that_is_dropped_while_it_waits_takes_no_place():
+    places = Places(Settings(engine=EngineSettings(max_num_seqs=4, max_queue=4)))
+    assert places.total == 2
+
+    async def hold(count, go):
+        async with places.hold(count):
+            await go.wait()
+
+    go, never = asyncio.Event(), asyncio.Event()
+    first = asyncio.create_task(hold(1, go))
+    dropped = asyncio.create_task(hold(2, never))
+    behind = asyncio.create_task(hold(1, go))
+    await asyncio.sleep(0)
+    dropped.cancel()
+    go.set()
+    await asyncio.gather(first, behind)
+    assert dropped.cancelled() or dropped.cancelling()
+    async with places.hold(2):
+        pass
 
 
 @pytest.mark.parametrize("busy", [Overloaded("Full."), RateLimited("Slow down.")])

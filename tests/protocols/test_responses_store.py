@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sqlite3
 import stat
 
 import pytest
@@ -109,6 +110,15 @@ async def test_what_was_not_used_for_too_long_is_forgotten(store, clock):
     await store.put("me", response(3), [])
     assert await store.get("me", "resp_1") is not None
     assert await store.get("me", "resp_2") is None
+
+
+async def test_a_chain_is_followed_even_if_that_cannot_be_noted(store, path):
+    await store.put("me", response(1), [])
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TRIGGER full BEFORE UPDATE ON responses BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    db.close()
+    chain = await store.chain("me", "resp_1")
+    assert [each.response["id"] for each in chain] == ["resp_1"]
 
 
 async def test_the_least_recently_used_go_when_there_is_too_much(path, clock):

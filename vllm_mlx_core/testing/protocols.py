@@ -153,7 +153,7 @@ class ProtocolSuite(ConformanceSuite):
     def test_unknown_routes_methods_and_keys_are_errors_of_this_protocol(self) -> None:
         """What never reaches a route is rendered here as well."""
         app = self.app(ScriptedEngine(text_reply("x")))
-        missing = self.whole._replace(path=self.frontend.paths[0].rstrip("/") + "/no-such-route")
+        missing = self.whole._replace(path=self.frontend.paths[0].rstrip("/") + "/no/such/route")
         assert self._status(app, missing) == 404
         assert self._status(app, self.whole._replace(method="TRACE")) == 405
         locked = self.app(ScriptedEngine(text_reply("x")), api_keys=["right"])

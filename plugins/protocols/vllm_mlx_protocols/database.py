@@ -137,7 +137,8 @@ def _open(path: str, schema: str) -> sqlite3.Connection:
         for pragma in _PRAGMAS:
             db.execute(f"PRAGMA {pragma}")
         db.executescript(schema)
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that a first change that fails leaves nothing to be written
+        with contextlib.suppress(sqlite3.Error):  # on a full disk, where reading goes on
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that a change that fails leaves nothing to be written
     except BaseException:
         db.close()
         raise

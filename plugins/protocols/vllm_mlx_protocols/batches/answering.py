@@ -20,8 +20,9 @@ from vllm_mlx_protocols.http import Caller
 
 from .answers import Answer, answered, refused
 from .endpoints import ENDPOINTS
-from .idle import Places, idle
+from .idle import idle
 from .lines import decode
+from .places import Places
 from .tables import Batch, Task
 
 log = logging.getLogger(__name__)
@@ -61,8 +62,11 @@ class Answerer:
         pause = FIRST_PAUSE_S
         while (left := batch.expires_at - self._clock()) > 0:
             try:
-                reply = await endpoint(idle(self._engine, self._places, left), self._settings, body, caller)
+                async with asyncio.timeout(left):
+                    reply = await endpoint(idle(self._engine, left), self._settings, body, caller, self._places)
                 return answered(task.custom_id, request_id, reply.body, reply.usage)
+            except TimeoutError:
+                continue
             except RequestError as error:
                 if isinstance(error, RequestTimedOut) and batch.expires_at - self._clock() < _ALMOST_S:
                     return None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pydantic import BaseModel
-
 from vllm_mlx_core.api import EngineClient, InvalidRequest, Settings, Usage
 from vllm_mlx_protocols.http import Caller, collect
 from vllm_mlx_protocols.openai.generation import Generation, start_chat, start_text
@@ -14,7 +12,9 @@ from vllm_mlx_protocols.openai.schema import ChatCompletionRequest, CompletionRe
 from vllm_mlx_protocols.openai.usage import UsageReport
 from vllm_mlx_protocols.reading import read
 
-B = TypeVar("B", bound=BaseModel)
+from .places import Places
+
+B = TypeVar("B", ChatCompletionRequest, CompletionRequest)
 
 
 class Reply(NamedTuple):
@@ -28,9 +28,9 @@ class Endpoint(Protocol):
     """Answers the body of one line."""
 
     def __call__(
-        self, engine: EngineClient, settings: Settings, body: Mapping[str, Any], caller: Caller
+        self, engine: EngineClient, settings: Settings, body: Mapping[str, Any], caller: Caller, places: Places
     ) -> Awaitable[Reply]:
-        """Return the answer. Raises RequestError."""
+        """Return the answer, for which it takes as many places as it needs. Raises RequestError."""
         ...
 
 
@@ -39,11 +39,15 @@ def generating(
 ) -> Endpoint:
     """Return an endpoint that generates."""
 
-    async def answer(engine: EngineClient, settings: Settings, body: Mapping[str, Any], caller: Caller) -> Reply:
+    async def answer(
+        engine: EngineClient, settings: Settings, body: Mapping[str, Any], caller: Caller, places: Places
+    ) -> Reply:
         if body.get("stream"):
             raise InvalidRequest("stream: the answers of a batch are not streamed.", param="stream")
-        generation = await start(engine, settings, read(schema, body, ""), caller)
-        response = generation.respond(await collect(generation.outputs, generation.count))
+        request = read(schema, body, "")
+        async with places.hold(request.num_completions):
+            generation = await start(engine, settings, request, caller)
+            response = generation.respond(await collect(generation.outputs, generation.count))
         return Reply(response, _usage(response.usage))
 
     return answer

@@ -37,8 +37,9 @@ class BatchesFrontend(ProtocolFrontend):
         self._database = open_database(settings)
         contents = Contents(self._database, max_age_s=age_s, max_bytes=max_bytes(settings), clock=clock)
         self._files = Files(self._database, contents)
-        self._ledger = Ledger(self._database, self._files, contents, max_age_s=age_s)
-        progress = Progress(self._database, contents, clock=clock)
+        served = ", ".join(info.id for info in engine.models())
+        self._ledger = Ledger(self._database, self._files, contents, served=served, max_age_s=age_s)
+        progress = Progress(self._database, contents, served=served, clock=clock)
         self._runner = Runner(progress, Answerer(engine, settings, clock=clock), settings)
 
     def router(self) -> APIRouter:

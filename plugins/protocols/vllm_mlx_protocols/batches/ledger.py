@@ -30,8 +30,9 @@ class Order(NamedTuple):
 class Ledger:
     """The batches of one database, each seen by its owner only. Coroutines work on the database's thread."""
 
-    def __init__(self, database: Database, files: Files, contents: Contents, *, max_age_s: float) -> None:
+    def __init__(self, database: Database, files: Files, contents: Contents, *, served: str, max_age_s: float) -> None:
         self._database = database
+        self._served = served
         self._db = database.connection
         self._files = files
         self._contents = contents
@@ -74,6 +75,7 @@ class Ledger:
                 "id": batch_id,
                 "owner": owner,
                 "server": self._database.server,
+                "served": self._served,
                 "status": "validating",
                 "endpoint": order.endpoint,
                 "input_file": order.input_file,

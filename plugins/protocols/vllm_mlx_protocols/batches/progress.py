@@ -5,6 +5,7 @@ Every change is one transaction, so that a process may end at any time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -17,6 +18,8 @@ from .lines import Fault, Line, LineReader
 from .objects import errors_json
 from .tables import Batch, Task
 
+log = logging.getLogger(__name__)
+
 _COLUMNS = ", ".join(Batch._fields)
 _TASKS_AT_ONCE = 200
 """Lines that a batch did not come to, and that are written into its error file in one go."""
@@ -26,11 +29,13 @@ _STORAGE_FULL = Fault("storage_full", "The server has no room for more results. 
 class Progress:
     """The batches of one database, for the server that works on them. Coroutines work on the database's thread.
 
-    A batch is worked on by the server in which it was made. When that is gone, it goes to the next one that claims it.
+    A batch is worked on by the server in which it was made. When that is gone, it goes to the next one that claims it
+    and serves the same models, which ``served`` names. What needs no model any more goes to any.
     """
 
-    def __init__(self, database: Database, contents: Contents, *, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, contents: Contents, *, served: str, clock: Callable[[], float]) -> None:
         self._database = database
+        self._served = served
         self._db = database.connection
         self._contents = contents
         self.clock = clock
@@ -41,7 +46,10 @@ class Progress:
         return await self._database.run(lambda: [row[0] for row in self._db.execute(query)])
 
     async def claim(self, batch_id: str) -> Batch | None:
-        """Return a batch if it has not ended and is this server's to work on; it is from now on if its own is gone."""
+        """Return a batch if it has not ended and is this server's to work on; it is from now on if its own is gone.
+
+        Logs a warning if only another server could answer its lines.
+        """
         return await self._database.run(lambda: self._claim(batch_id))
 
     async def index(self, batch: Batch) -> None:
@@ -83,6 +91,10 @@ class Progress:
         if batch is None or batch.server == mine:
             return batch
         if self._database.is_alive(batch.server):
+            return None
+        has_lines = batch.status in ("validating", "in_progress") and self.clock() < batch.expires_at
+        if has_lines and batch.served != self._served:
+            log.warning("The batch %s waits for a server of %s.", batch.id, batch.served)
             return None
         with transaction(self._db):  # of several that see this, one gets it
             query = "UPDATE batches SET server = ? WHERE id = ? AND server = ?"

@@ -17,9 +17,9 @@ CREATE TABLE IF NOT EXISTS pieces (
     PRIMARY KEY (file, number)
 );
 CREATE TABLE IF NOT EXISTS batches (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, server TEXT NOT NULL, status TEXT NOT NULL,
-    outcome TEXT, endpoint TEXT NOT NULL, model TEXT, input_file TEXT NOT NULL, output_file TEXT NOT NULL,
-    error_file TEXT NOT NULL, output_lifetime_s INTEGER, metadata TEXT, errors TEXT,
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, server TEXT NOT NULL, served TEXT NOT NULL,
+    status TEXT NOT NULL, outcome TEXT, endpoint TEXT NOT NULL, model TEXT, input_file TEXT NOT NULL,
+    output_file TEXT NOT NULL, error_file TEXT NOT NULL, output_lifetime_s INTEGER, metadata TEXT, errors TEXT,
     created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL, in_progress_at INTEGER, finalizing_at INTEGER,
     completed_at INTEGER, failed_at INTEGER, expired_at INTEGER, cancelling_at INTEGER, cancelled_at INTEGER,
     ended_at INTEGER, total INTEGER NOT NULL DEFAULT 0, completed INTEGER NOT NULL DEFAULT 0,
@@ -56,15 +56,16 @@ class File(NamedTuple):
 class Batch(NamedTuple):
     """A batch. Times are in Unix seconds.
 
-    ``server`` is the one that works on it. ``outcome`` is the status that it ends with, known from when it is
-    finalizing; ``errors`` and ``metadata`` are JSON. ``output_file`` and ``error_file`` are where results go, one piece
-    each with the number of its line; a file without any result is deleted in the end.
+    ``server`` is the one that works on it, ``served`` names its models. ``outcome`` is the status that it ends with,
+    known from when it is finalizing; ``errors`` and ``metadata`` are JSON. ``output_file`` and ``error_file`` are where
+    results go, one piece each with the number of its line; a file without any result is deleted in the end.
     """
 
     seq: int
     id: str
     owner: str
     server: str
+    served: str
     status: str
     outcome: str | None
     endpoint: str

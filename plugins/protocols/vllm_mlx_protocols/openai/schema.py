@@ -114,6 +114,11 @@ class ChatCompletionRequest(SamplingFields, ChatFields, IgnoredChatFields):
     add_special_tokens: bool | None = None
     """Never true: the chat template writes them."""
 
+    @property
+    def num_completions(self) -> int:
+        """How many are generated for it."""
+        return self.n or 1
+
 
 class CompletionRequest(SamplingFields, IgnoredFields):
     """The body of ``POST /v1/completions``."""
@@ -129,6 +134,12 @@ class CompletionRequest(SamplingFields, IgnoredFields):
     add_special_tokens: bool | None = None
     """False: text prompts get no beginning-of-text token."""
     response_format: ResponseFormat | None = None
+
+    @property
+    def num_completions(self) -> int:
+        """How many are generated for it."""
+        is_one = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
+        return (1 if is_one else len(self.prompt)) * (self.best_of or self.n or 1)
 
 
 class TokenizeRequest(ChatFields):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from vllm_mlx_core.api import ClientDisconnected, EventStream, InvalidRequest, NotFound, or_disconnect
+from vllm_mlx_core.api import ClientDisconnected, EventStream, InvalidRequest, or_disconnect
 from vllm_mlx_protocols.http import JSONBytes, StreamingEvents, documented_stream, nobody
 from vllm_mlx_protocols.openai.errors import DOCUMENTED_ERRORS
 
@@ -62,11 +62,6 @@ def responses_router(service: ResponseService) -> APIRouter:
         """Forget a stored response."""
         await service.delete(_user(request), response_id)
         return JSONBytes({"id": response_id, "object": "response", "deleted": True})
-
-    @router.post("/{response_id}", include_in_schema=False)
-    async def no_such_action(response_id: str) -> Response:
-        """Say that there is nothing: a client that mistook a path is not helped by hearing of methods."""
-        raise NotFound("There is no such route.")
 
     @router.get("/{response_id}/input_items", operation_id="listInputItems")
     async def list_input_items(

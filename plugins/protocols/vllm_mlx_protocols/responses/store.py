@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from vllm_mlx_protocols.database import Database, transaction
@@ -142,8 +144,8 @@ class Store:
 
     def _chain(self, owner: str, response_id: str) -> list[Stored] | None:
         rows = self._db.execute(_CHAIN, {"id": response_id, "owner": owner}).fetchall()
-        with self._db:
-            now = self._clock()
+        now = self._clock()
+        with suppress(sqlite3.Error), self._db:  # on a full disk a conversation still goes on
             self._db.executemany("UPDATE responses SET used = ? WHERE id = ?", [(now, row[0]) for row in rows])
         if not rows or rows[0][1] is not None:
             return None
