@@ -6,7 +6,6 @@ Names come from the entry points and texts from the parsers' own samples, so tha
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -15,13 +14,12 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from vllm_mlx_core.api import EngineSettings, LoadOptions, ParserContext, Settings
+from vllm_mlx_core.api import ParserContext
 from vllm_mlx_core.host import Host
-from vllm_mlx_core.residency.loader import LoadedModel, load_model
-from vllm_mlx_core.residency.pool import ModelPool
-from vllm_mlx_core.server import bind, create_app, make_server
 from vllm_mlx_core.testing.events import fold
 from vllm_mlx_parsers.choice import FAMILIES
+
+from .serving import load, serving
 
 TOOL_PARSERS = {each.name: each for each in entry_points(group="vllm_mlx.tool_parsers")}
 REASONING_PARSERS = {each.name: each for each in entry_points(group="vllm_mlx.reasoning_parsers")}
@@ -91,35 +89,15 @@ def streamed(chunks) -> Reply:
 @pytest.fixture(scope="module")
 def client() -> Iterator[OpenAI]:
     """A client of a real server, in a thread of its own: there every model is the scripted one with other parsers."""
-    host, settings = Host(), Settings(port=0)
+    host = Host()
     host.load(["vllm_mlx_core.testing.scripted"])
-    listener = bind(settings)
-    port = listener.getsockname()[1]
     chosen = [*((name, None) for name in TOOL_PARSERS), *((None, name) for name in REASONING_PARSERS), *PAIRS]
-    pool = ModelPool([load(host, *names) for names in chosen])
-    ready = threading.Event()
-    server = make_server(create_app(pool, host, settings), settings, ready=ready.set)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    try:
-        assert ready.wait(60)
-        with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
-            yield client
-    finally:
-        server.handle_exit(15, None)
-        thread.join(60)
-        pool.close()
-    assert not thread.is_alive(), "the server does not stop"
-
-
-def load(host: Host, tool_parser: str | None, reasoning_parser: str | None) -> LoadedModel:
-    settings = Settings(
-        served_model_name=model_name(tool_parser, reasoning_parser),
-        tool_parser=tool_parser or "none",
-        reasoning_parser=reasoning_parser or "none",
-        engine=EngineSettings(self_test=False, enforce_eager=True),
-    )
-    return load_model("scripted", host, settings, LoadOptions())
+    models = [load(host, "scripted", model_name(*names), *(name or "none" for name in names)) for names in chosen]
+    with (
+        serving(host, *models) as http,
+        OpenAI(base_url=str(http.base_url), api_key="none", max_retries=0) as client,
+    ):
+        yield client
 
 
 def model_name(tool_parser: str | None, reasoning_parser: str | None) -> str:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from vllm_mlx_core.api import EngineFailed, Settings, UsageError
+from vllm_mlx_core.api import EngineFailed, UsageError
 
 from .presence import Presence
 
@@ -68,8 +68,9 @@ class Database:
             return await loop.run_in_executor(self._worker, work)
         except sqlite3.Error as error:
             log.error("The database of %s %s failed: %s", self._what, self._path, error)
-            await loop.run_in_executor(self._worker, self._give_back)
             is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            if is_full:
+                await loop.run_in_executor(self._worker, self._give_back)
             raise (StorageFull if is_full else DatabaseFailed)(
                 f"The {self._what} cannot be read or changed now: the server's storage failed."
             ) from error
@@ -107,24 +108,6 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
     with db:
         db.execute("BEGIN IMMEDIATE")
         yield
-
-
-def open_wanted(open_at: Callable[[str], T], settings: Settings, *, option: str, file: str, what: str) -> T:
-    """Open what the operator named with ``option``, else ``file`` in the state directory, else memory.
-
-    Raises UsageError if what was named cannot be used. Nobody asked for the file in the state directory, so that is no
-    reason not to start: a warning says that ``what`` is kept in memory only.
-    """
-    named = settings.plugin_options.get(option)
-    if named is not None:
-        return open_at(str(named))
-    if settings.state_dir is None:
-        return open_at(MEMORY)
-    try:
-        return open_at(str(settings.state_dir / file))
-    except UsageError as error:
-        log.warning("The %s are kept in memory only, until the server stops. %s", what, error)
-        return open_at(MEMORY)
 
 
 def _open(path: str, schema: str) -> sqlite3.Connection:

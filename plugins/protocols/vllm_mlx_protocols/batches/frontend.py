@@ -20,7 +20,7 @@ from .contents import Contents
 from .file_routes import add_file_routes
 from .files import Files
 from .ledger import Ledger
-from .options import max_age_s, max_bytes, open_database
+from .options import STORAGE, open_database
 from .progress import Progress
 from .runner import Runner
 
@@ -33,9 +33,9 @@ class BatchesFrontend(ProtocolFrontend):
     def __init__(self, engine: EngineClient, settings: Settings, *, clock: Callable[[], float] = time.time) -> None:
         """Open the database. Raises UsageError if it cannot be used."""
         super().__init__(engine, settings)
-        age_s = max_age_s(settings)
+        age_s = STORAGE.max_age_s(settings)
         self._database = open_database(settings)
-        contents = Contents(self._database, max_age_s=age_s, max_bytes=max_bytes(settings), clock=clock)
+        contents = Contents(self._database, max_age_s=age_s, max_bytes=STORAGE.max_bytes(settings), clock=clock)
         self._files = Files(self._database, contents)
         served = ", ".join(info.id for info in engine.models())
         self._ledger = Ledger(self._database, self._files, contents, served=served, max_age_s=age_s)

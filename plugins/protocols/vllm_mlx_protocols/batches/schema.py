@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .limits import MAX_LIFETIME_S, MIN_LIFETIME_S
+from vllm_mlx_protocols.metadata import Metadata
 
-MAX_METADATA = 16
+from .limits import MAX_LIFETIME_S, MIN_LIFETIME_S
 
 Lifetime = Annotated[int, Field(ge=MIN_LIFETIME_S, le=MAX_LIFETIME_S)]
 
@@ -40,12 +40,6 @@ class BatchRequest(_Body):
     endpoint: str
     """What all lines ask for."""
     completion_window: Literal["24h"]
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-            Field(max_length=MAX_METADATA),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     output_expires_after: ExpiresAfter | None = None
     """How long the results are kept, from when the batch has ended."""

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from vllm_mlx_protocols import limits
+from vllm_mlx_protocols.metadata import Metadata
 from vllm_mlx_protocols.picking import PickingFields
 
 MAX_ITEMS = 16_384
 MAX_INCLUDES = 64
-MAX_METADATA = 16
 
 Include = Literal[
     "file_search_call.results",
@@ -80,13 +80,7 @@ class ResponsesRequest(_Fields, PickingFields):
     truncation: Literal["auto", "disabled"] | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=limits.MAX_TOP_LOGPROBS)] | None = None
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-            Field(max_length=MAX_METADATA),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
