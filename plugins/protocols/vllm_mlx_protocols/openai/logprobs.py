@@ -119,6 +119,7 @@ class TextColumns:
         alternatives: dict[str, float] = {}
         for each in top:  # of those that read the same, the most likely one, and the token under the text it has here
             alternatives.setdefault(text if each.token_id == token_id else _text(each), _finite(each.logprob))
+        alternatives.setdefault(text, own)  # the token itself is always among them
         part.top_logprobs.append(alternatives)
 
 
