@@ -65,19 +65,22 @@ class Answerer:
                 async with asyncio.timeout(left):
                     reply = await endpoint(idle(self._engine, left), self._settings, body, caller, self._places)
                 return answered(task.custom_id, request_id, reply.body, reply.usage)
-            except TimeoutError:
-                continue
             except RequestError as error:
-                if isinstance(error, RequestTimedOut) and batch.expires_at - self._clock() < _ALMOST_S:
+                if isinstance(error, RequestTimedOut) and self._is_over(batch):
                     return None
                 if not self._is_passing(error):
                     return refused(task.custom_id, request_id, error)
-            except Exception:
+            except Exception as failure:
+                if isinstance(failure, TimeoutError) and self._is_over(batch):
+                    return None
                 log.exception("Line %d of %s failed", task.number, batch.id)
                 return refused(task.custom_id, request_id, EngineFailed("The server failed on this request."))
             await self._sleep(min(pause, left))
             pause = min(2 * pause, MAX_PAUSE_S)
         return None
+
+    def _is_over(self, batch: Batch) -> bool:
+        return batch.expires_at - self._clock() < _ALMOST_S
 
     def _is_passing(self, error: RequestError) -> bool:
         if isinstance(error, EngineFailed):
