@@ -151,13 +151,21 @@ async def test_thoughts_that_are_not_wanted_are_signed_and_not_sent(client, engi
     assert "secret" not in json.dumps([events, message])
 
 
-async def test_a_call_that_was_cut_off(client, engine):
-    engine.reply = events_reply(TextDelta("Look."), *CALL[:2], finish="length")
+@pytest.mark.parametrize("finish", ["length", "stop"])
+async def test_a_call_that_was_cut_off_or_broken_off_ends_as_at_the_limit(client, engine, finish):
+    engine.reply = events_reply(TextDelta("Look."), *CALL[:2], finish=finish)
     events = await stream(client)
     assert shape(events)[-3:] == [("stop", 1), "message_delta", "message_stop"]
     assert events[-2]["delta"]["stop_reason"] == "max_tokens"
     message = await whole(client)
     assert (message["content"], message["stop_reason"]) == ([{"type": "text", "text": "Look."}], "max_tokens")
+
+
+async def test_a_call_that_is_broken_off_after_whole_ones_ends_as_at_the_limit(client, engine):
+    engine.reply = events_reply(*CALL, ToolCallStart(1, "call_2", "g"), finish="tool_calls")
+    assert (await stream(client))[-2]["delta"]["stop_reason"] == "max_tokens"
+    message = await whole(client)
+    assert ([block["id"] for block in message["content"]], message["stop_reason"]) == (["call_1"], "max_tokens")
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,32 @@ async def echoed(client, prompt, **fields):
     return choice["text"], choice["logprobs"], choice["finish_reason"]
 
 
+async def test_offsets_are_those_of_the_text_where_a_character_has_several_tokens(client, engine):
+    cat = "🐈".encode()
+    parts = [b"a", cat[:2], cat[2:], b"b"]
+    engine.reply = [
+        *[[Output(choice=0, events=[], logprobs=[token(part)])] for part in parts[:2]],
+        [Output(choice=0, events=[TextDelta("a🐈b")], logprobs=[token(part) for part in parts[2:]])],
+        end("length"),
+    ]
+    (choice,) = (await ask(client, TEXT, prompt="Hi", logprobs=0))["choices"]
+    assert choice["logprobs"]["tokens"] == ["a", "", "🐈", "b"]
+    assert choice["logprobs"]["text_offset"] == [0, 1, 1, 2]
+    *chunks, _ = await stream(client, TEXT, prompt="Hi", logprobs=0)
+    columns = [chunk["choices"][0]["logprobs"] for chunk in chunks if chunk["choices"][0]["logprobs"]]
+    assert [offset for part in columns for offset in part["text_offset"]] == choice["logprobs"]["text_offset"]
+
+
+async def test_the_token_that_came_has_its_own_value_among_alternatives_that_read_the_same(client, engine):
+    engine.reply = [
+        [Output(choice=0, events=[TextDelta("\ufffd")], logprobs=[token(b"\xef\xbf\xbd", -5.0, [(b"\xff", -4.0)])])],
+        end("length"),
+    ]
+    (choice,) = (await ask(client, TEXT, prompt="Hi", logprobs=1))["choices"]
+    assert choice["logprobs"]["token_logprobs"] == [-5.0]
+    assert choice["logprobs"]["top_logprobs"] == [{"\ufffd": -5.0}]
+
+
 async def test_an_echo_with_logprobs_begins_with_the_tokens_of_the_prompt(client, engine):
     prompt = scored(b"Hel", b"lo", top=[TokenLogprob(2, b"lo", -2.0), TokenLogprob(9, b"p", -3.0)])
     engine.reply = [

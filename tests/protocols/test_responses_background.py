@@ -73,6 +73,7 @@ async def test_a_background_response_that_fails_says_so(client, engine):
     engine.reply = [*text_reply("Done")[:2], EngineFailed("It broke.")]
     final = await poll(client, (await ask(client, background=True))["id"])
     assert (final["status"], final["error"]) == ("failed", {"code": "server_error", "message": "It broke."})
+    assert final["store"] is True
 
 
 async def test_a_server_that_stops_ends_its_background_responses(tmp_path):

@@ -192,6 +192,7 @@ async def test_a_failure_midway_is_an_error_and_a_failed_response(client, engine
     assert (wrong["type"], wrong["message"], wrong["code"]) == ("error", "It broke.", "server_error")
     assert failed["type"] == "response.failed"
     assert failed["response"]["status"] == "failed"
+    assert failed["response"]["store"] is False, "as nobody can ask for it"
     assert failed["response"]["error"] == {"code": "server_error", "message": "It broke."}
     assert (await client.get(f"{PATH}/{failed['response']['id']}")).status_code == 404
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import sqlite3
 import stat
+from types import SimpleNamespace
 
 import pytest
 
@@ -209,6 +210,20 @@ async def test_a_change_that_finds_no_room_leaves_none_of_the_log(path):
         await database.run(write)
     assert os.path.getsize(f"{path}-wal") == 0
     database.close()
+
+
+async def test_a_disk_that_is_found_full_is_said_once(path, monkeypatch, caplog):
+    store = Store(path, max_age_s=100, max_bytes=100_000)
+    for free, expected in ((2**24, 1), (2**30, 1), (2**24, 2)):
+        monkeypatch.setattr("shutil.disk_usage", lambda path, free=free: SimpleNamespace(free=free))
+        for number in range(2):
+            if free > 2**24:
+                assert await store.put("", response(number), [])
+                continue
+            with pytest.raises(StorageFull):
+                await store.put("", response(number), [])
+        assert caplog.text.count("no room on the disk for responses") == expected
+    store.close()
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -54,6 +54,7 @@ class Database:
         self._presence = presence
         self._path = path
         self._what = what
+        self._disk_is_full = False
         self.server = "" if presence is None else presence.id
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"{what}-db")
         self._close = weakref.finalize(self, _close, self._worker, self.connection, presence)
@@ -80,11 +81,22 @@ class Database:
         with contextlib.suppress(sqlite3.Error):
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def disk_has_room(self, size: int) -> bool:
-        """Return whether so many bytes can be stored and others still find some room: a change is written twice."""
+    def require_disk(self, size: int) -> None:
+        """Raise StorageFull unless so many bytes can be stored and others still find some room.
+
+        Logs a warning when the disk is found full. On the database's thread.
+        """
+        was_full, self._disk_is_full = self._disk_is_full, not self._disk_has_room(size)
+        if not self._disk_is_full:
+            return
+        if not was_full:
+            log.warning("There is no room on the disk for %s in %s; new ones are not stored.", self._what, self._path)
+        raise StorageFull(f"The server has no room on its disk for {self._what}.")
+
+    def _disk_has_room(self, size: int) -> bool:
         if self._path == MEMORY:
             return True
-        return shutil.disk_usage(Path(self._path).parent).free > 2 * size + _SPARE_BYTES
+        return shutil.disk_usage(Path(self._path).parent).free > 2 * size + _SPARE_BYTES  # a change is written twice
 
     def is_alive(self, server: str) -> bool:
         """Return whether the server that goes by this name still runs."""

@@ -65,13 +65,17 @@ def report(prompt_tokens: int, usage: Usage) -> UsageReport:
 
 
 def stopping(
-    finish: FinishReason | None, stop: str | int | None, sequences: Sequence[str]
+    finish: FinishReason | None, stop: str | int | None, sequences: Sequence[str], *, cut_off: bool
 ) -> tuple[StopReason, str | None]:
-    """Return the reason and, if one of the client's own sequences ended the message, which."""
+    """Return the reason and, if one of the client's own sequences ended the message, which.
+
+    ``cut_off`` says that a call was. Whoever cut it: a stream has shown its beginning, and only of a message that
+    ended at the limit do clients expect that such a call cannot be made.
+    """
+    if cut_off or finish == "length":
+        return "max_tokens", None
     if finish == "tool_calls":
         return "tool_use", None
-    if finish == "length":
-        return "max_tokens", None
     if isinstance(stop, str) and stop in sequences:
         return "stop_sequence", stop
     return "end_turn", None
@@ -87,7 +91,8 @@ def to_response(
     show_thinking: bool,
 ) -> Message:
     """Return the message. Pure."""
-    reason, sequence = stopping(completion.finish_reason, completion.stop, stop_sequences)
+    cut_off = not all(call.is_complete for call in completion.tool_calls)
+    reason, sequence = stopping(completion.finish_reason, completion.stop, stop_sequences, cut_off=cut_off)
     return Message(
         id=message_id,
         model=model,

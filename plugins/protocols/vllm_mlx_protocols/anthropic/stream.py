@@ -47,6 +47,7 @@ class MessageStreamEncoder:
         self._show_thinking = show_thinking
         self._started = False
         self._blocks = _Blocks()
+        self._open_calls = 0
         self._last: Output | None = None
 
     def start(self) -> bytes:
@@ -71,7 +72,7 @@ class MessageStreamEncoder:
         last = self._last
         if last is None or last.usage is None:
             raise EngineFailed("The answer ended before it was complete.")
-        reason, sequence = stopping(last.finish, last.stop, self._stop_sequences)
+        reason, sequence = stopping(last.finish, last.stop, self._stop_sequences, cut_off=self._open_calls > 0)
         pieces: list[bytes] = []
         self._blocks.close(pieces)
         delta = {"stop_reason": reason, "stop_sequence": sequence}
@@ -106,10 +107,12 @@ class MessageStreamEncoder:
                     if self._show_thinking:
                         blocks.add(_THINKING, text, pieces)
             case ToolCallStart(_, id, name):
+                self._open_calls += 1
                 blocks.open({"type": "tool_use", "id": id, "name": name, "input": {}}, pieces)
             case ToolCallArguments(_, json):
                 blocks.add(_INPUT, json, pieces)
             case ToolCallEnd():
+                self._open_calls -= 1
                 if not blocks.has_deltas:  # clients parse what they joined, and "" is not JSON
                     blocks.add(_INPUT, "{}", pieces)
                 blocks.close(pieces)

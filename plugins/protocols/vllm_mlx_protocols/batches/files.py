@@ -82,8 +82,7 @@ class Files:
                     param="file",
                     code="storage_full",
                 )
-            if not self._database.disk_has_room(size):
-                raise _no_room()
+            self._database.require_disk(size)
             file_id = self._contents.add(owner, "batch", filename, size, lifetime_s)
             pieces = iter(lambda: source.read(PIECE_BYTES), b"")
             rows = ((file_id, number, piece) for number, piece in enumerate(pieces))

@@ -65,20 +65,24 @@ def chat_logprobs(tokens: Iterable[TokenLogprobs]) -> ChatLogprobs:
 
 
 class TextColumns:
-    """Makes the columns of one completion, in parts: of what it echoes, once, and of what is generated."""
+    """Makes the columns of one completion, in parts: of what it echoes, once, and of what is generated.
+
+    Of a character's parts, the last one has it and the others are empty.
+    """
 
     def __init__(self, *, with_top: bool) -> None:
         self._with_top = with_top
         self._offset = 0
+        self._decoder = _utf8()
         self._part = self._empty()
 
     def echo(self, tokens: Sequence[PromptToken], text: str) -> None:
         """Add the tokens of a prompt that is echoed as ``text``. Mutates.
 
-        Joined, the tokens are ``text``: of a character's parts, the last one has it and the others are empty. They may
-        have more at either end, like a beginning-of-text token that the tokenizer added; it takes no place in the text.
+        Joined, the tokens are ``text``, but they may have more at either end, like a beginning-of-text token that the
+        tokenizer added; it takes no place in the text.
         """
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder = _utf8()
         last = len(tokens) - 1
         texts = [decoder.decode(token.text, final=place == last) for place, token in enumerate(tokens)]
         offset = -max(0, "".join(texts).find(text))
@@ -92,7 +96,7 @@ class TextColumns:
         """Add generated tokens. Mutates."""
         for token in tokens:
             chosen = token.chosen
-            piece = _text(chosen)
+            piece = self._decoder.decode(chosen.text)
             self._add(piece, _finite(chosen.logprob), self._offset, chosen.token_id, token.top)
             self._offset += len(piece)
 
@@ -117,10 +121,15 @@ class TextColumns:
             part.top_logprobs.append(None)
             return
         alternatives: dict[str, float] = {}
-        for each in top:  # of those that read the same, the most likely one, and the token under the text it has here
-            alternatives.setdefault(text if each.token_id == token_id else _text(each), _finite(each.logprob))
-        alternatives.setdefault(text, own)  # the token itself is always among them
+        for each in top:  # of those that read the same, the most likely one
+            if each.token_id != token_id:
+                alternatives.setdefault(_text(each), _finite(each.logprob))
+        alternatives[text] = own  # the token itself is always among them, under the text that it has here
         part.top_logprobs.append(alternatives)
+
+
+def _utf8() -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder("utf-8")("replace")
 
 
 def _text(token: TokenLogprob) -> str:

@@ -40,10 +40,13 @@ class Background:
         self._closing = asyncio.Event()
 
     async def start(self, job: Job) -> None:
-        """Store the response as it is now, and go on by itself. Raises InvalidRequest if it is too large for that."""
+        """Store the response as it is now, and go on by itself.
+
+        Raises InvalidRequest if it is too large for that, and DatabaseFailed.
+        """
         try:
             if not await self._store.put(job.owner, job.response, job.items):
-                raise InvalidRequest("background: this server has no room to store the response.", param="background")
+                raise InvalidRequest("background: this server stores no response as large as this.", param="background")
         except BaseException:
             await job.outputs.aclose()
             raise

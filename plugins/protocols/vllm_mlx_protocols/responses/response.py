@@ -66,9 +66,10 @@ def finished(
 
 
 def failed(response: dict[str, Any], error: RequestError, output: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return ``response`` as one that ended with ``error``."""
+    """Return ``response`` as one that ended with ``error``. It is stored only if it ran in the background."""
     return {
         **response,
+        "store": response["store"] and response["background"],
         "status": "failed",
         "error": {"code": error_code(error), "message": error.message},
         "output": output,

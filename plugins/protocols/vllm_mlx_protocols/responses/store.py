@@ -71,7 +71,7 @@ class Store:
         self._database.close()
 
     async def put(self, owner: str, response: dict[str, Any], input: Sequence[dict[str, Any]]) -> bool:
-        """Store a response; return whether there is room for one of its size, here and on the disk.
+        """Store a response; return False if it is larger than all that may be kept. Raises StorageFull.
 
         Neither it nor its items may be changed afterwards. One in progress is this server's to finish.
         """
@@ -119,8 +119,10 @@ class Store:
         ids = {item["id"] for item in (*input, *response["output"])}
         size = len(body.encode()) + len(given.encode())
         row = (response["id"], owner, response["previous_response_id"], response["status"], self._clock(), size)
-        if size > self._max_bytes or (is_new and not self._database.disk_has_room(size)):
+        if size > self._max_bytes:
             return False  # before it drives out all others
+        if is_new:
+            self._database.require_disk(size)
         with transaction(self._db):
             self._db.execute("DELETE FROM responses WHERE id = ?", (response["id"],))
             self._db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, body, given))
