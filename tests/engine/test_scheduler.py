@@ -211,12 +211,55 @@ def test_idle_prompts_are_read_in_small_chunks():
 def test_idle_prompts_are_not_read_while_somebody_is_waited_for():
     s = scheduler([301], budget=100)
     s.add(idle(1, 50))
-    s.add(idle(2, 1))
-    waited_for, _, whole = s.admit()
-    plan = s.plan()
-    assert (ids(plan.groups), plan.ready) == ([[0]], [whole])
+    (waited_for,) = s.admit()
+    assert ids(s.plan().groups) == [[0]]
     waited_for.stage = Stage.DECODE
-    plan = s.plan()
-    assert (plan.groups, plan.ready) == ([], [whole]), "nor while it decodes"
+    assert (list(s.admit()), s.plan().groups) == ([], []), "nor while it decodes"
     s.finish(waited_for)
+    assert [each.id for each in s.admit()] == [1]
     assert ids(s.plan().groups) == [[1]]
+
+
+def test_idle_prompts_leave_their_places_to_whoever_comes_and_go_on_where_they_were():
+    s = scheduler([], seqs=2)
+    for number in range(3):
+        s.add(idle(number, 101))
+    begun, other = s.admit()
+    begun.num_computed, begun.layers = 60, []
+    for number in (3, 4):
+        s.add(sequence(number, 11))
+    people = list(s.admit())
+    assert [each.id for each in people] == [3, 4]
+    assert (s.num_running, s.num_waiting) == (2, 3)
+    s.finish(people[0])
+    assert not list(s.admit())
+    s.finish(people[1])
+    assert list(s.admit()) == [begun, other]
+    assert (begun.num_computed, begun.restarts) == (60, 0)
+    assert s.plan().groups[0][0] == (begun, 40)
+
+
+def test_idle_prompts_that_are_read_and_idle_sequences_that_decode_keep_their_places():
+    s = scheduler([], seqs=3)
+    for number in range(2):
+        s.add(idle(number, 101))
+    read, decoding = s.admit()
+    read.num_computed = 100
+    decoding.stage = Stage.DECODE
+    s.add(sequence(2, 11))
+    s.add(sequence(3, 11))
+    assert [each.id for each in s.admit()] == [2]
+    plan = s.plan()
+    assert (ids(plan.groups), plan.ready) == ([[2]], [read])
+
+
+def test_a_paused_prompt_that_is_aborted_is_gone():
+    s = scheduler([], seqs=1)
+    s.add(idle(0, 101))
+    (paused,) = s.admit()
+    s.add(sequence(1, 11))
+    (person,) = s.admit()
+    s.finish(paused)
+    s.finish(person)
+    assert not list(s.admit())
+    assert (s.num_running, s.num_waiting) == (0, 0)

@@ -157,7 +157,8 @@ class EngineCore:
         started = time.perf_counter()
         for sequence in self._scheduler.admit():
             self._admitted.append(sequence.id)
-            self._prefixes.find(sequence)
+            if sequence.layers is None:
+                self._prefixes.find(sequence)
         previous, self._launched = self._launched, []
         self._launch()
         for launched in previous:

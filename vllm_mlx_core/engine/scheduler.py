@@ -6,7 +6,7 @@ chunk, and a chunk never exceeds the budget. Prompts that are scored have a smal
 are read alone; those that find it spent wait for the next step, and others pass them.
 
 Idle prompts are read only in steps in which nobody is waited for, and in small chunks then, as who comes next waits for
-the step that runs.
+the step that runs. When somebody comes they go back to the queue with what is read of them: a place is for who uses it.
 """
 
 from __future__ import annotations
@@ -102,14 +102,38 @@ class Scheduler:
         return len(self._known) - len(self._running)
 
     def admit(self) -> Iterator[Sequence]:
-        """Give waiting sequences a place while there are places, and yield them. Mutates."""
-        while self._waiting and len(self._running) < self.max_num_seqs:
-            sequence = heapq.heappop(self._waiting)[-1]
-            if sequence.stage is Stage.FINISHED:  # aborted while it waited
-                continue
+        """Give waiting sequences a place while there are places, and yield them. Mutates.
+
+        One that had a place before comes with the state that it had then.
+        """
+        first = self._first_waiting()
+        if self._serves_somebody or (first is not None and not first.is_idle):
+            self._pause_idle()
+        while len(self._running) < self.max_num_seqs and (sequence := self._first_waiting()) is not None:
+            if sequence.is_idle and self._serves_somebody:
+                return
+            heapq.heappop(self._waiting)
             sequence.stage = Stage.PREFILL
             self._running[sequence.id] = sequence
             yield sequence
+
+    def _first_waiting(self) -> Sequence | None:
+        """Return the first of the queue, without those that were aborted there. Mutates."""
+        while self._waiting and self._waiting[0][-1].is_finished:
+            heapq.heappop(self._waiting)
+        return self._waiting[0][-1] if self._waiting else None
+
+    @property
+    def _serves_somebody(self) -> bool:
+        return any(not sequence.is_idle for sequence in self._running.values())
+
+    def _pause_idle(self) -> None:
+        """Take the places of idle prompts that are not read to their end. They stay the first of their kind."""
+        for sequence in list(self._running.values()):
+            if sequence.is_idle and sequence.stage is Stage.PREFILL and sequence.num_to_prefill:
+                del self._running[sequence.id]
+                sequence.pause()
+                self._push(sequence)
 
     def plan(self) -> Plan:
         """Return the prefill work of the next step. Does not mutate."""
@@ -118,11 +142,8 @@ class Scheduler:
             return Plan([], [])
         prefilling.sort(key=lambda s: (s.submit.priority, s.arrival))  # who comes later may come first
         budget = self.max_num_batched_tokens - (len(self._running) - len(prefilling))
-        if prefilling[-1].is_idle:
-            if all(sequence.is_idle for sequence in self._running.values()):
-                budget = min(budget, MAX_IDLE_TOKENS)
-            else:  # those that have nothing left to read may go on: they read nothing but their last token
-                prefilling = [s for s in prefilling if not (s.is_idle and s.num_to_prefill)]
+        if not self._serves_somebody:
+            budget = min(budget, MAX_IDLE_TOKENS)
         scored_budget = self.max_scored_tokens
         groups: list[list[Chunk]] = []
         ready: list[Sequence] = []

@@ -37,7 +37,7 @@ class Sequence:
     output: list[int] = field(default_factory=list)
     """Generated tokens that have been read and delivered."""
     layers: list[Any] | None = None
-    """Its own layer states while it prefills; a decoding sequence's state lives in its batch."""
+    """Its own layer states while it prefills or is paused; a decoding sequence's state lives in its batch."""
     num_computed: int = 0
     """Tokens its state has read, those of enqueued steps included."""
     in_flight: int = 0
@@ -117,6 +117,11 @@ class Sequence:
                 lease.release()
             except Exception:
                 log.exception("A cached prefix could not be released")
+
+    def pause(self) -> None:
+        """Go back to WAITING with what has been read, in a state of its own. Mutates."""
+        self.stage = Stage.WAITING
+        self.release()
 
     def restart(self) -> None:
         """Go back to WAITING: the state is lost, the tokens are not. Mutates."""
