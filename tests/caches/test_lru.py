@@ -168,7 +168,7 @@ def test_prompts_of_a_hundred_thousand_tokens_are_compared_exactly():
         assert found(cache, *itertools.chain(start[:length], [8, 8])) == length
 
 
-def test_what_is_idle_drives_out_only_its_kind():
+def test_what_is_idle_drives_out_its_kind_and_no_more_than_its_share_of_others():
     cache = lru(max_entries="4")
     for n in (1, 2):
         store(cache, n, n)
@@ -178,8 +178,20 @@ def test_what_is_idle_drives_out_only_its_kind():
     for n in (3, 4):
         store(cache, n, n)
     assert [found(cache, n, n, n) for n in (1, 2, 3, 4, 18, 19)] == [2, 2, 2, 2, 0, 0]
-    store(cache, 20, 20, idle=True)
-    assert found(cache, 20, 20, 20) == 0, "there is no room left that it may take"
+    for n in (20, 21):
+        store(cache, n, n, idle=True)
+    assert [found(cache, n, n, n) for n in (1, 2, 3, 4, 20, 21)] == [0, 2, 2, 2, 0, 2]
+    cache.check()
+
+
+def test_what_is_idle_has_no_more_than_its_share_of_the_bytes():
+    cache = lru(max_bytes=160)
+    for n in range(8):
+        store(cache, n, n)
+    store(cache, 20, 20, 20, idle=True)
+    assert found(cache, 20, 20, 20, 20) == 0, "more than an eighth"
+    store(cache, 21, 21, idle=True)
+    assert [found(cache, n, n, n) for n in (0, 1, 21)] == [0, 2, 2]
     cache.check()
 
 
@@ -192,10 +204,21 @@ def test_an_idle_entry_that_somebody_stores_as_well_is_idle_no_more():
     assert [found(cache, n, n, n) for n in (1, 2, 3)] == [2, 0, 2]
 
 
-def test_what_goes_on_from_somebodys_entry_is_somebodys():
-    cache = lru(max_entries="2")
+def test_what_is_idle_stands_for_nothing_of_others():
+    cache = lru(max_entries="3")
     store(cache, 1, 1)
     store(cache, 1, 1, 1, idle=True)
-    for n in (2, 3):
-        store(cache, n, n, idle=True)
-    assert [found(cache, n, n, n, n) for n in (1, 2, 3)] == [3, 0, 2]
+    store(cache, 2, 2, 2, idle=True)
+    store(cache, 2, 2)
+    store(cache, 3, 3)
+    assert [found(cache, n, n, n, n) for n in (1, 2, 3)] == [2, 2, 2]
+    cache.check()
+
+
+def test_somebodys_entry_stays_when_an_idle_one_of_the_same_tokens_could_take_its_place():
+    cache = lru()
+    store(cache, 1, 1, can_truncate=False)
+    store(cache, 1, 1, idle=True)
+    assert found(cache, 1, 1, 1) == 2
+    assert cache.stats().entries == 1
+    cache.check()

@@ -22,10 +22,10 @@ class LeavesNothingToCompute(LRUCache):
 
 
 class IgnoresItsBudget(LRUCache):
-    def _can_fit(self, nbytes, *, idle):
+    def _can_fit(self, nbytes, victims):
         return True
 
-    def _make_room(self, nbytes):
+    def _make_room(self, nbytes, victims):
         pass
 
     def check(self):

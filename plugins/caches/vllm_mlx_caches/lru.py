@@ -17,6 +17,9 @@ from vllm_mlx_core.api import CachePolicy, CacheSpec, CacheStats, KVState, Lease
 from .options import positive_int, reject_unknown
 from .prefix import WIDTH, common_prefix, pack
 
+IDLE_SHARE = 8
+"""The part of the room, as one in so many, that idle entries may have at the cost of others."""
+
 
 class Key(NamedTuple):
     """What an entry is found by."""
@@ -105,20 +108,25 @@ class LRUCache(CachePolicy):
     def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
         """Keep ``state``, unless an entry covers it already or no room can be made. Mutates.
 
-        An ``idle`` one makes room among its kind only. Raises ValueError if the state has not read exactly ``tokens``.
+        An ``idle`` one makes room among its kind only, unless that has less than its share. Raises ValueError if the
+        state has not read exactly ``tokens``.
         """
         if state.num_tokens != len(tokens):
             raise ValueError(f"A state of {state.num_tokens} tokens was offered for {len(tokens)}.")
         key = Key(salt, pack(tokens))
         nbytes = state.nbytes
-        if not tokens or self._covered(key, state, idle=idle) or not self._can_fit(nbytes, idle=idle):
+        if not tokens or self._covered(key, state, idle=idle):
+            return
+        victims = self._victims(nbytes, idle=idle)
+        if not self._can_fit(nbytes, victims):
             return
         if state.can_truncate:  # it serves whatever its own prefixes serve
-            for entry in self._unpinned():
-                if entry.key.salt == salt and key.tokens.startswith(entry.key.tokens):
+            for entry in victims.copy():
+                own = entry.idle or not idle
+                if own and entry.key.salt == salt and key.tokens.startswith(entry.key.tokens):
+                    victims.remove(entry)
                     self._drop(entry)
-                    idle = idle and entry.idle
-        self._make_room(nbytes)
+        self._make_room(nbytes, victims)
         self._entries[key] = Entry(key, state, nbytes, idle)
         self._nbytes += nbytes
 
@@ -177,38 +185,51 @@ class LRUCache(CachePolicy):
         """Return what may be dropped, in the order in which it is."""
         return sorted((e for e in self._entries.values() if not e.leases), key=lambda e: not e.idle)
 
+    def _victims(self, nbytes: int, *, idle: bool) -> list[Entry]:
+        """Return what may be dropped for an entry of ``nbytes``, in the order in which it is."""
+        if not idle:
+            return self._unpinned()
+        kind = [entry for entry in self._entries.values() if entry.idle]
+        budget = self.spec.max_bytes
+        held = sum(entry.nbytes for entry in kind) + nbytes
+        if len(kind) < max(1, self._max_entries // IDLE_SHARE) and (budget is None or held <= budget // IDLE_SHARE):
+            return [entry for entry in self._entries.values() if not entry.leases]
+        return [entry for entry in kind if not entry.leases]
+
     def _pinned_bytes(self) -> int:
         return sum(entry.nbytes for entry in self._entries.values() if entry.leases)
 
     def _covered(self, key: Key, state: KVState, *, idle: bool) -> bool:
         """Return whether an entry serves all that ``state`` would, and mark that entry as used, and as idle or not.
 
-        A pinned entry of the same tokens counts too, since it cannot be replaced.
+        An idle one stands for longer than another only among its kind, as it goes before. A pinned entry of the same
+        tokens counts too, since it cannot be replaced.
         """
         for entry in self._salted(key.salt):
             if entry.state.can_truncate:
-                covers = entry.key.tokens.startswith(key.tokens)
+                stands = idle or not entry.idle or entry.key == key
+                covers = stands and entry.key.tokens.startswith(key.tokens)
             else:
-                covers = entry.key == key and (entry.leases > 0 or not state.can_truncate)
+                stands = entry.leases > 0 or not state.can_truncate or (idle and not entry.idle)
+                covers = stands and entry.key == key
             if covers:
                 entry.idle = entry.idle and idle
                 self._entries.move_to_end(entry.key)
                 return True
         return False
 
-    def _can_fit(self, nbytes: int, *, idle: bool) -> bool:
-        """Return whether an entry of ``nbytes`` fits once everything is gone that is not pinned and goes before it."""
-        stays = [entry for entry in self._entries.values() if entry.leases or (idle and not entry.idle)]
+    def _can_fit(self, nbytes: int, victims: list[Entry]) -> bool:
+        """Return whether an entry of ``nbytes`` fits once all ``victims`` are gone."""
         budget = self.spec.max_bytes
-        held = sum(entry.nbytes for entry in stays)
-        return len(stays) < self._max_entries and (budget is None or held + nbytes <= budget)
+        held = self._nbytes - sum(entry.nbytes for entry in victims)
+        has_place = len(self._entries) - len(victims) < self._max_entries
+        return has_place and (budget is None or held + nbytes <= budget)
 
-    def _make_room(self, nbytes: int) -> None:
-        """Evict until an entry of ``nbytes``, which ``_can_fit``, fits."""
-        if self.spec.max_bytes is not None:
-            self.evict(self._nbytes + nbytes - self.spec.max_bytes)
-        surplus = len(self._entries) + 1 - self._max_entries
-        for entry in self._unpinned()[: max(0, surplus)]:
+    def _make_room(self, nbytes: int, victims: list[Entry]) -> None:
+        """Drop as many of ``victims``, the first ones first, as an entry of ``nbytes`` needs to fit."""
+        for entry in victims:
+            if self._can_fit(nbytes, []):
+                return
             self._drop(entry)
             self._evictions += 1
 
