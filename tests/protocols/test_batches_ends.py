@@ -157,6 +157,17 @@ async def test_of_two_servers_one_works_on_a_batch_and_the_other_when_that_is_go
     assert len(yours.requests) == 15
 
 
+async def test_a_server_takes_over_what_another_leaves_while_it_runs(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "LOOK_AROUND_S", 0)
+    mine, yours = GatedEngine(5), ScriptedEngine(lambda request: text_reply(said(request)))
+    async with serving(yours, clock=clock, state_dir=tmp_path):
+        async with serving(mine, clock=clock, state_dir=tmp_path) as client:
+            await half_done(client, mine)
+        async with asyncio.timeout(30):
+            while len(yours.requests) < 15:  # nobody asks for the batch
+                await asyncio.sleep(0)
+
+
 async def test_a_server_of_other_models_leaves_a_batch_alone_until_it_needs_no_model(clock, tmp_path, caplog):
     engine, strange = GatedEngine(5), ScriptedEngine(models=["other/model"])
     async with serving(engine, clock=clock, state_dir=tmp_path) as client:
@@ -166,6 +177,9 @@ async def test_a_server_of_other_models_leaves_a_batch_alone_until_it_needs_no_m
             assert (await other.get(f"/batches/{batch['id']}"))["status"] in ("in_progress", "validating")
         while "waits for a server of scripted/model" not in caplog.text:
             await other.get(f"/batches/{first['id']}")
+        for _ in range(5):
+            await other.get(f"/batches/{first['id']}")
+        assert caplog.text.count(f"{first['id']} waits for") == 1
         await other.cancel(second)
         assert (await other.end(second))["status"] == "cancelled"
     again = ScriptedEngine(lambda request: text_reply(said(request)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sqlite3
 import stat
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,6 +71,19 @@ async def test_a_damaged_file_keeps_nobody_from_starting(tmp_path, caplog):
     assert status == 500
     assert str(path) in caplog.text
     assert "Traceback" not in caplog.text
+
+
+async def test_a_file_with_other_tables_is_left_as_it_is(tmp_path, caplog):
+    path = tmp_path / "batches.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("CREATE TABLE batches (id TEXT); PRAGMA user_version = 7")
+    async with serving(ScriptedEngine(text_reply("x")), state_dir=tmp_path) as client:
+        assert (await client.run([line("a")]))["status"] == "completed"
+    assert "another version of this program made it" in caplog.text
+    with closing(sqlite3.connect(path)) as db:
+        assert [row[0] for row in db.execute("SELECT name FROM sqlite_schema")] == ["batches"]
+    with pytest.raises(UsageError, match="another version"):
+        hooks.vllm_mlx_configure(Settings(plugin_options={"batches_db": str(path)}))
 
 
 async def test_an_upload_that_the_disk_has_no_room_for_is_not_begun(tmp_path, monkeypatch):

@@ -44,10 +44,13 @@ class Database:
     ``server`` is what other servers with the same file know this one by.
     """
 
-    def __init__(self, path: str, *, schema: str, what: str) -> None:
-        """Open the file, readable by this user only. Raises UsageError, which says ``what`` it was to hold."""
+    def __init__(self, path: str, *, schema: str, what: str, layout: int = 0) -> None:
+        """Open the file, readable by this user only. Raises UsageError, which says ``what`` it was to hold.
+
+        ``layout`` numbers what ``schema`` makes: a file with tables of another number cannot be used.
+        """
         try:
-            self.connection = _open(path, schema)
+            self.connection = _open(path, schema, layout)
             presence = None if path == MEMORY else _presence(path, self.connection)
         except (OSError, sqlite3.Error) as error:
             raise UsageError(f"The database of {what} {path} cannot be used: {error}") from error
@@ -122,7 +125,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         yield
 
 
-def _open(path: str, schema: str) -> sqlite3.Connection:
+def _open(path: str, schema: str, layout: int) -> sqlite3.Connection:
     if path != MEMORY:
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -131,6 +134,12 @@ def _open(path: str, schema: str) -> sqlite3.Connection:
     try:
         for pragma in _PRAGMAS:
             db.execute(f"PRAGMA {pragma}")
+        has_tables = db.execute("SELECT 1 FROM sqlite_schema").fetchone() is not None  # before its number is read
+        (found,) = db.execute("PRAGMA user_version").fetchone()
+        if found != layout:
+            if has_tables:
+                raise sqlite3.DatabaseError("another version of this program made it")
+            schema = f"BEGIN IMMEDIATE; {schema}; PRAGMA user_version = {layout}; COMMIT"
         db.executescript(schema)
         with contextlib.suppress(sqlite3.Error):  # on a full disk, where reading goes on
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that a change that fails leaves nothing to be written

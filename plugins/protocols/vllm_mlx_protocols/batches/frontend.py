@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from vllm_mlx_core.api import EngineClient, ProtocolFrontend, RequestError, Settings
-from vllm_mlx_protocols.database import DatabaseFailed
 from vllm_mlx_protocols.http import JSONBytes
 from vllm_mlx_protocols.openai.errors import DOCUMENTED_ERRORS, envelope
 
@@ -65,10 +65,11 @@ class BatchesFrontend(ProtocolFrontend):
 
     @asynccontextmanager
     async def _live(self) -> AsyncIterator[None]:
+        watching = asyncio.create_task(self._runner.watch())
         try:
-            with suppress(DatabaseFailed):  # it is in the log; batches go on when they are asked for
-                await self._runner.resume()
             yield
         finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
             await self._runner.stop()
             self._database.close()

@@ -6,7 +6,7 @@ from vllm_mlx_core.api import Settings
 from vllm_mlx_protocols.database import Database
 from vllm_mlx_protocols.storage import Storage
 
-from .tables import SCHEMA
+from .tables import LAYOUT, SCHEMA
 
 STORAGE = Storage(
     "batches",
@@ -26,4 +26,4 @@ def check_options(settings: Settings) -> None:
 
 def open_database(settings: Settings) -> Database:
     """Return the database that the operator asked for. Raises UsageError if the file that they named cannot be used."""
-    return STORAGE.open(settings, lambda path: Database(path, schema=SCHEMA, what="batches"))
+    return STORAGE.open(settings, lambda path: Database(path, schema=SCHEMA, layout=LAYOUT, what="batches"))

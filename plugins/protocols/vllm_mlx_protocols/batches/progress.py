@@ -39,6 +39,7 @@ class Progress:
         self._db = database.connection
         self._contents = contents
         self.clock = clock
+        self._left_alone: set[str] = set()
 
     async def unfinished(self) -> list[str]:
         """Return the ids of all batches that have not ended, the oldest first."""
@@ -48,7 +49,7 @@ class Progress:
     async def claim(self, batch_id: str) -> Batch | None:
         """Return a batch if it has not ended and is this server's to work on; it is from now on if its own is gone.
 
-        Logs a warning if only another server could answer its lines.
+        Logs a warning, once, if only another server could answer its lines.
         """
         return await self._database.run(lambda: self._claim(batch_id))
 
@@ -94,7 +95,9 @@ class Progress:
             return None
         has_lines = batch.status in ("validating", "in_progress") and self.clock() < batch.expires_at
         if has_lines and batch.served != self._served:
-            log.warning("The batch %s waits for a server of %s.", batch.id, batch.served)
+            if batch.id not in self._left_alone:
+                self._left_alone.add(batch.id)
+                log.warning("The batch %s waits for a server of %s.", batch.id, batch.served)
             return None
         with transaction(self._db):  # of several that see this, one gets it
             query = "UPDATE batches SET server = ? WHERE id = ? AND server = ?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from vllm_mlx_core.api import Settings
 from vllm_mlx_protocols.database import DatabaseFailed
@@ -17,6 +18,8 @@ from .tables import Batch, Task
 log = logging.getLogger(__name__)
 
 TRY_AGAIN_S = 30.0
+LOOK_AROUND_S = 60.0
+"""How often to look for what other servers leave."""
 
 
 class Runner:
@@ -41,10 +44,13 @@ class Runner:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._has_stopped = False
 
-    async def resume(self) -> None:
-        """Go on with what servers left that are gone."""
-        for batch_id in await self._progress.unfinished():
-            self.start(batch_id)
+    async def watch(self) -> None:
+        """Go on with what servers left that are gone, now and whenever one goes. Never returns."""
+        while True:
+            with suppress(DatabaseFailed):  # it is in the log; the next time may be better
+                for batch_id in await self._progress.unfinished():
+                    self.start(batch_id)
+            await self._sleep(LOOK_AROUND_S)
 
     def start(self, batch_id: str) -> None:
         """Work on a batch by itself, unless somebody does already."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LAYOUT = 1
+"""Which tables a file has; a change of SCHEMA that older files do not fit needs the next number."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, purpose TEXT NOT NULL,
