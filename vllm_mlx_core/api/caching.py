@@ -92,9 +92,9 @@ class CachePolicy(ABC):
     def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
         """Offer the state after ``tokens`` (``state.num_tokens == len(tokens)``). Mutates; may evict or decline.
 
-        An ``idle`` state comes from a request that nobody waited for: it goes before all others. It drives out its kind,
-        and of the others no more than gives its kind a small share, without which idle requests could not share a
-        beginning. Never raises for want of room. Afterwards ``stats().nbytes`` is within the budget, or only pinned
+        An ``idle`` state comes from a request that nobody waited for: it goes before all others. It drives out its
+        kind, and of the others no more than gives its kind a small share, without which idle requests could not share
+        a beginning. Never raises for want of room. Afterwards ``stats().nbytes`` is within the budget, or only pinned
         entries are above it.
         """
 
