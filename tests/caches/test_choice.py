@@ -20,4 +20,6 @@ def test_a_policy_without_options_says_so():
 def test_a_cache_that_is_off_says_so_in_its_misses():
     cache = OffCache(CacheSpec())
     assert cache.match((1, 2, 3)) is None
-    assert cache.stats().last_miss == "the prefix cache is off"
+    miss = cache.stats().last_miss
+    assert miss is not None
+    assert miss.reason == "the prefix cache is off"

@@ -129,7 +129,7 @@ def test_a_miss_explains_itself(stored, query, reason):
         tokens, can_truncate = stored
         store(cache, *tokens, can_truncate=can_truncate)
     assert found(cache, *query) == 0
-    assert reason in cache.stats().last_miss
+    assert reason in cache.stats().last_miss.reason
 
 
 def test_a_state_of_other_length_is_a_mistake_of_the_caller():

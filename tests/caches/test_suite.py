@@ -2,6 +2,7 @@
 
 from vllm_mlx_caches.lru import LRUCache
 from vllm_mlx_caches.off import OffCache
+from vllm_mlx_caches.radix import RadixCache
 from vllm_mlx_core.testing import CachePolicySuite
 
 
@@ -17,3 +18,7 @@ class TestCrowdedLRUCache(CachePolicySuite):
 class TestOffCache(CachePolicySuite):
     policy = OffCache
     keeps_nothing = True
+
+
+class TestRadixCache(CachePolicySuite):
+    policy = RadixCache

@@ -21,6 +21,7 @@ from vllm_mlx_core.api import EngineSettings, Generator, SamplingParams, Setting
 from vllm_mlx_core.engine import captured, states
 from vllm_mlx_core.engine.captured import CapturedGenerator, room_for
 from vllm_mlx_core.engine.device import has_metal
+from vllm_mlx_core.engine.prompt_state import PromptState
 from vllm_mlx_core.engine.selftest import self_test
 
 PLAIN = ["llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3"]
@@ -162,7 +163,7 @@ def test_one_row_gives_the_logits_of_ordinary_steps_and_can_go_back(architecture
             assert mx.allclose(logits, expected[position], atol=1e-4, rtol=1e-4).item()
 
     go_on(50, 130)
-    kept = states.PromptState(layers, 130).compact()
+    kept = PromptState(layers, 130).compact()
     layers = kept.truncate(70).layers()
     go_on(70, 90)
     layers = kept.truncate(120).layers()  # the kept state is what it was

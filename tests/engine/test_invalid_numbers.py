@@ -14,10 +14,10 @@ import pytest
 
 from vllm_mlx_caches.lru import LRUCache
 from vllm_mlx_core.api import CacheSpec, EngineSettings
-from vllm_mlx_core.engine import states
 from vllm_mlx_core.engine.captured import CapturedGenerator
 from vllm_mlx_core.engine.core import EngineCore
 from vllm_mlx_core.engine.messages import SamplingSpec, StepResult, Submit
+from vllm_mlx_core.engine.prompt_state import PromptState
 from vllm_mlx_core.engine.selftest import self_test
 
 BAD_TOKEN = 77
@@ -104,7 +104,7 @@ def test_what_a_state_has_dropped_is_gone(poisoned):
     layers = generator.make_cache()
     generator.forward(mx.array([PREFIX], dtype=mx.int32), layers)
     generator.forward(mx.array([[BAD_TOKEN]], dtype=mx.int32), layers)
-    kept = states.PromptState(layers, len(PREFIX) + 1).compact().truncate(len(PREFIX))
+    kept = PromptState(layers, len(PREFIX) + 1).compact().truncate(len(PREFIX))
     logits = CapturedGenerator(generator).forward(mx.array([[5]], dtype=mx.int32), kept.layers())
     assert mx.isfinite(logits).all().item()
-    assert kept.nbytes == states.PromptState(kept.layers(), len(PREFIX)).compact().nbytes, "it holds what it has read"
+    assert kept.nbytes == PromptState(kept.layers(), len(PREFIX)).compact().nbytes, "it holds what it has read"

@@ -10,6 +10,7 @@ from vllm_mlx_core.api import Generator
 from vllm_mlx_core.engine import states
 from vllm_mlx_core.engine.batch import Batch
 from vllm_mlx_core.engine.messages import SamplingSpec, Submit
+from vllm_mlx_core.engine.prompt_state import PromptState
 from vllm_mlx_core.engine.sequence import Sequence
 from vllm_mlx_core.testing import TINY_ARCHITECTURES
 
@@ -27,7 +28,7 @@ def prompt(salt: int, length: int) -> list[int]:
     return [(salt * 31 + i * 17) % 180 + 3 for i in range(length)]
 
 
-def contents(state: states.PromptState) -> list[tuple[str, object]]:
+def contents(state: PromptState) -> list[tuple[str, object]]:
     """Return every value of a state; arrays as nested lists."""
     flat = tree_flatten(states.arrays(state.layers()))
     return [(path, value.tolist() if isinstance(value, mx.array) else value) for path, value in flat]
@@ -38,7 +39,7 @@ def test_a_kept_state_is_not_changed_by_what_is_computed_from_it(architecture, g
     model = generator(architecture)
     layers = model.make_cache()
     read(model, prompt(1, 40), layers)
-    kept = states.PromptState(layers, 40).compact()
+    kept = PromptState(layers, 40).compact()
     before = contents(kept)
     for step in range(5):  # the live state goes on
         read(model, [step + 3], layers)
@@ -57,7 +58,7 @@ def test_a_row_taken_out_of_a_batch_holds_no_more_memory_than_it_says(architectu
         rows.append(layers)
     batch = states.merge(rows)
     mx.eval(states.arrays(batch))
-    kept = states.PromptState(states.extract(batch, 5), 40).compact()
+    kept = PromptState(states.extract(batch, 5), 40).compact()
     expected = read(model, [9], rows[5])
     del rows, layers, batch
     mx.synchronize()
@@ -102,7 +103,7 @@ def test_a_state_either_goes_back_right_or_says_that_it_cannot(architecture, len
     layers = model.make_cache()
     for start in range(0, length, 8):
         read(model, tokens[start : start + 8], layers)
-    kept = states.PromptState(layers, length)
+    kept = PromptState(layers, length)
     if not kept.can_truncate:
         with pytest.raises(ValueError, match="cannot go"):
             kept.truncate(length - 3)

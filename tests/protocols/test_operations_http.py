@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from vllm_mlx_core import __version__
-from vllm_mlx_core.api import ActiveRequest, CacheStats, EngineFailed, GenerateRequest, ModelInfo, Settings
+from vllm_mlx_core.api import ActiveRequest, CacheMiss, CacheStats, EngineFailed, GenerateRequest, ModelInfo, Settings
 from vllm_mlx_core.api.settings import ApiKey
 from vllm_mlx_core.server import assemble
 from vllm_mlx_core.testing.protocols import ScriptedEngine, connect, text_reply
@@ -248,11 +248,19 @@ async def test_capabilities_are_those_of_the_models_and_the_settings(engine):
 
 
 async def test_the_cache_is_reported_by_model(client, engine):
-    engine.figures = {"big": {"cache": CacheStats(hits=1, misses=3, last_miss="It was edited.")}}
+    engine.figures = {
+        "big": {
+            "cache": CacheStats(hits=1, misses=3, last_miss=CacheMiss("It was edited.", 9, position=4, prompt_token=7))
+        }
+    }
     report = await get(client, "/v1/cache/stats")
     assert report["cache"]["hit_rate"] == 0.25
     assert "last_miss" not in report["cache"]
-    assert (report["models"]["big"]["misses"], report["models"]["big"]["last_miss"]) == (3, "It was edited.")
+    assert report["models"]["big"]["misses"] == 3
+    assert report["models"]["big"]["last_miss"] == {
+        "reason": "It was edited.", "prompt_tokens": 9, "position": 4, "prompt_token": 7, "cached_token": None,
+        "nearest_tokens": None,
+    }  # fmt: skip
     assert (report["models"]["small"]["hit_rate"], report["models"]["small"]["last_miss"]) == (None, None)
     engine.trouble = EngineFailed("It ended.")
     assert (await get(client, "/v1/cache/stats", 500))["error"]["message"] == "It ended."

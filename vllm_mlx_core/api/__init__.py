@@ -1,6 +1,15 @@
 """The public surface: everything a plugin may import. No MLX and no web stack at run time."""
 
-from .caching import CachePolicy, CacheSpec, CacheStats, KVState, Lease
+from .caching import (
+    CacheMiss,
+    CachePolicy,
+    CacheSpec,
+    CacheStats,
+    KVSegment,
+    KVSnapshot,
+    KVState,
+    Lease,
+)
 from .completion import Completion, Said, ToolCall
 from .disconnect import ClientDisconnected, or_disconnect
 from .errors import (
@@ -71,12 +80,15 @@ from .parsing import ParserContext, ReasoningParser, StreamParser, Tokenizer, To
 from .protocols import EngineClient, OutputStream, ProtocolFrontend
 from .settings import ApiKey, EngineSettings, Settings
 from .sse import EventStream, StreamEncoder
+from .token_prefix import TOKEN_BYTES, common_prefix, pack_tokens
 
 __all__ = [
     "IDLE_PRIORITY",
+    "TOKEN_BYTES",
     "ActiveRequest",
     "ApiKey",
     "AuthenticationFailed",
+    "CacheMiss",
     "CachePolicy",
     "CacheSpec",
     "CacheStats",
@@ -96,6 +108,8 @@ __all__ = [
     "Generator",
     "Infill",
     "InvalidRequest",
+    "KVSegment",
+    "KVSnapshot",
     "KVState",
     "Kind",
     "Lease",
@@ -151,8 +165,10 @@ __all__ = [
     "Usage",
     "UsageError",
     "VllmMlxError",
+    "common_prefix",
     "encode_prompt",
     "hookimpl",
     "no_progress",
     "or_disconnect",
+    "pack_tokens",
 ]

@@ -1,7 +1,12 @@
 """Prefix caching: which states of past prompts are kept, and how a new prompt finds them.
 
+A state is made of two things. What attention keeps for each token can be divided anywhere: a *segment* is that of some
+consecutive tokens. What recurrent layers and sliding windows keep exists for one point only: a *snapshot*. A policy may
+keep whole states, or take them apart, store what several have in common once, and join the parts again.
+
 A policy is bookkeeping: it never looks inside a state and imports no MLX. All calls to one policy come from the engine
-thread of one model.
+thread of one model, and all states that it is offered are of that model: ``snapshot`` is None for all of them or for
+none.
 """
 
 from __future__ import annotations
@@ -10,6 +15,61 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
+
+
+class KVSegment(Protocol):
+    """What consecutive tokens added to the layers that keep something for each token. Immutable.
+
+    Of a model without such layers it holds no bytes, and is worth as much.
+    """
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it holds, in bytes: its own, shared with nothing."""
+        ...
+
+    def part(self, start: int, stop: int) -> KVSegment:
+        """Return that of its tokens ``start`` to ``stop``, in memory of its own. Does not mutate.
+
+        Raises ValueError unless ``0 <= start < stop <= num_tokens``.
+        """
+        ...
+
+    def join(self, after: Sequence[KVSegment], snapshot: KVSnapshot | None) -> KVState:
+        """Return the state after this segment, which begins at token 0, and those that follow it. Does not mutate.
+
+        Raises ValueError if ``snapshot`` is of another point than the last segment's end, or is missing where the
+        model needs one.
+        """
+        ...
+
+
+class KVSnapshot(Protocol):
+    """What layers that keep nothing for each token held after ``num_tokens`` tokens. Immutable."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens read at this point."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it holds, in bytes."""
+        ...
+
+    @property
+    def can_truncate(self) -> bool:
+        """Whether it can go back to an earlier point (a sliding window that is not full yet can)."""
+        ...
+
+    def truncate(self, num_tokens: int) -> KVSnapshot:
+        """Return the snapshot of an earlier point. Does not mutate; raises ValueError if it cannot."""
+        ...
 
 
 class KVState(Protocol):
@@ -27,13 +87,25 @@ class KVState(Protocol):
 
     @property
     def can_truncate(self) -> bool:
-        """Whether every layer can go back to an earlier token (recurrent state and full windows cannot)."""
+        """Whether every layer can go back to an earlier token: there is no snapshot, or it can."""
+        ...
+
+    @property
+    def snapshot(self) -> KVSnapshot | None:
+        """What exists only at this point; None if the model keeps something for each token in every layer."""
         ...
 
     def truncate(self, num_tokens: int) -> KVState:
         """Return the state after only the first ``num_tokens`` tokens. Does not mutate.
 
         Raises ValueError if ``can_truncate`` is false and fewer tokens are asked for, or if there are not as many.
+        """
+        ...
+
+    def segment(self, start: int, stop: int) -> KVSegment:
+        """Return what the tokens ``start`` to ``stop`` added, in memory of its own. Does not mutate.
+
+        Raises ValueError unless ``0 <= start < stop <= num_tokens``.
         """
         ...
 
@@ -47,6 +119,23 @@ class CacheSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheMiss:
+    """Why a look-up found nothing."""
+
+    reason: str
+    """In words that help."""
+    prompt_tokens: int
+    position: int | None = None
+    """How many tokens the prompt and the nearest entry have in common; None if there is no entry."""
+    prompt_token: int | None = None
+    """The prompt's token at ``position``, the first that differs; None if the prompt ends there."""
+    cached_token: int | None = None
+    """The nearest entry's token at ``position``; None if the entry ends there."""
+    nearest_tokens: int | None = None
+    """Length of the nearest entry; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class CacheStats:
     """A policy's counters since it was made, and what it holds now. ``pinned_bytes`` are leased and not evictable."""
 
@@ -57,8 +146,8 @@ class CacheStats:
     misses: int = 0
     evictions: int = 0
     saved_tokens: int = 0
-    last_miss: str | None = None
-    """Why the latest miss missed, in words that help: reason, first differing position."""
+    last_miss: CacheMiss | None = None
+    """Why the latest miss missed."""
 
 
 class Lease(ABC):

@@ -43,7 +43,10 @@ def prepare() -> str | None:
         else:
             _limit_threads(library)
             return path
-    log.warning("No OpenBLAS found: float32 models run about 30 times slower. Install the package cmeel-openblas.")
+    log.warning(
+        "No OpenBLAS found: float32 models run about 30 times slower. Install the Python package "
+        "cmeel-openblas; it needs libgfortran5."
+    )
     return None
 
 

@@ -11,6 +11,7 @@ from vllm_mlx_core.api import CachePolicy, CacheStats, Lease
 
 from . import states
 from .batch import Batch
+from .prompt_state import PromptState
 from .sequence import Sequence
 
 T = TypeVar("T")
@@ -62,13 +63,13 @@ class PrefixReuse:
         if self._cache is not None:
             self._guarded(lambda: self._keep_prompts(sequences, layers))
 
-    def state_of(self, sequence: Sequence, batch: Batch) -> states.PromptState | None:
+    def state_of(self, sequence: Sequence, batch: Batch) -> PromptState | None:
         """Return a copy of the state of a sequence that is about to leave its batch, if anybody is to keep it."""
         if self._cache is None:
             return None
-        return self._guarded(lambda: states.PromptState(batch.extract(sequence), sequence.num_computed).compact())
+        return self._guarded(lambda: PromptState(batch.extract(sequence), sequence.num_computed).compact())
 
-    def keep(self, sequence: Sequence, state: states.PromptState) -> None:
+    def keep(self, sequence: Sequence, state: PromptState) -> None:
         """Offer a state of a sequence to the policy."""
         cache = self._cache
         if cache is not None:
@@ -101,7 +102,7 @@ class PrefixReuse:
             for row, sequence in enumerate(sequences):
                 if sequence.num_computed and not sequence.output:
                     own = states.extract(layers, row) if len(sequences) > 1 else layers
-                    self.keep(sequence, states.PromptState(own, sequence.num_computed).compact())
+                    self.keep(sequence, PromptState(own, sequence.num_computed).compact())
 
     def _guarded(self, call: Callable[[], T]) -> T | None:
         try:
@@ -115,10 +116,10 @@ class PrefixReuse:
             return None
 
 
-def _usable(lease: Lease, num_tokens: int) -> states.PromptState:
+def _usable(lease: Lease, num_tokens: int) -> PromptState:
     """Return the state of a lease for a prompt of ``num_tokens`` tokens. Raises TypeError or ValueError."""
     state = lease.state
-    if not isinstance(state, states.PromptState):
+    if not isinstance(state, PromptState):
         raise TypeError(f"a lease holds a {type(state).__name__}, which is no state that was inserted")
     if not 0 < state.num_tokens < num_tokens:
         raise ValueError(f"a state of {state.num_tokens} tokens is no proper prefix of {num_tokens}")

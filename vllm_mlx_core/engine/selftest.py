@@ -19,6 +19,7 @@ from vllm_mlx_core.api import Generator, Progress, VllmMlxError, no_progress
 
 from . import kernels, states
 from .captured import SMALLEST_ROOM, CapturedGenerator, can_capture
+from .prompt_state import PromptState
 from .scheduler import PrefillMode
 
 log = logging.getLogger(__name__)
@@ -168,7 +169,7 @@ def _resume_alone_check(generator: Generator, reference: _Reference) -> float:
 
 def _go_on(generator: Generator, reference: _Reference, layers: states.Layers) -> float:
     """Go on from a state that has read the prompt, then, if it can go back, from its state one token earlier."""
-    kept = states.PromptState(layers, len(reference.prompt)).compact()
+    kept = PromptState(layers, len(reference.prompt)).compact()
     logits = generator.forward(mx.array([[reference.tokens[0]]], dtype=mx.int32), kept.layers())[0, -1]
     worst = _distance(reference.logits[1], logits)
     if kept.can_truncate:

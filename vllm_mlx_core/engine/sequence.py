@@ -12,7 +12,7 @@ from vllm_mlx_core.api import IDLE_PRIORITY, Lease
 from .messages import Logprobs, Submit
 
 if TYPE_CHECKING:
-    from .states import PromptState
+    from .prompt_state import PromptState
 
 log = logging.getLogger(__name__)
 

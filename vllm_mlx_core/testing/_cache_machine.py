@@ -13,7 +13,27 @@ from vllm_mlx_core.api import CachePolicy, CacheSpec, Lease
 from ._fake_state import FakeState
 
 Tokens = tuple[int, ...]
+
+
+def plain(tokens: Tokens) -> FakeState:
+    """Return a state of a model that is all attention."""
+    return FakeState(tokens)
+
+
+def recurrent(tokens: Tokens) -> FakeState:
+    """Return a state of a model that has recurrent layers."""
+    return FakeState(tokens, can_truncate=False)
+
+
+def windowed(tokens: Tokens) -> FakeState:
+    """Return a state of a model with sliding windows of ``WINDOW`` tokens."""
+    return FakeState(tokens, can_truncate=len(tokens) < WINDOW, is_windowed=True)
+
+
+WINDOW = 4
 PROMPTS: st.SearchStrategy[Tokens] = st.lists(st.integers(0, 2), max_size=9).map(tuple)
+Kind = Callable[[Tokens], FakeState]
+KINDS: st.SearchStrategy[Kind] = st.sampled_from([plain, recurrent, windowed])
 _SALTS = st.sampled_from(["", "tenant"])
 _BUDGETS = st.sampled_from([None, 0, 45, 90, 250])
 
@@ -37,16 +57,17 @@ class CacheMachine(RuleBasedStateMachine):
         self.leases: list[tuple[Lease, Any]] = []
         self.calls = self.hits = self.saved = 0
 
-    @initialize(max_bytes=_BUDGETS)
-    def start(self, max_bytes: int | None) -> None:
-        """Make an empty policy."""
+    @initialize(max_bytes=_BUDGETS, kind=KINDS)
+    def start(self, max_bytes: int | None, kind: Kind) -> None:
+        """Make an empty policy for a model whose states are of one kind."""
+        self.kind = kind
         self.max_bytes = max_bytes
         self.policy = type(self).make(CacheSpec(max_bytes=max_bytes))
 
-    @rule(tokens=PROMPTS, salt=_SALTS, can_truncate=st.booleans())
-    def insert(self, tokens: Tokens, salt: str, can_truncate: bool) -> None:
+    @rule(tokens=PROMPTS, salt=_SALTS, idle=st.booleans())
+    def insert(self, tokens: Tokens, salt: str, idle: bool) -> None:
         """Store a state."""
-        self.policy.insert(tokens, FakeState(tokens, can_truncate), salt=salt)
+        self.policy.insert(tokens, self.kind(tokens), salt=salt, idle=idle)
         self.stored.append((salt, tokens))
         stats = self.policy.stats()
         if self.max_bytes is not None and stats.nbytes > self.max_bytes:

@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from vllm_mlx_core.api import CachePolicy, CacheSpec, Lease, UsageError
 
-from ._cache_machine import PROMPTS, CacheMachine, Tokens, check_prefix
+from ._cache_machine import KINDS, PROMPTS, CacheMachine, Kind, Tokens, check_prefix
 from ._fake_state import FakeState
 from ._suite import ConformanceSuite
 
@@ -111,12 +111,12 @@ class CachePolicySuite(ConformanceSuite):
 
     def test_with_room_for_all_the_longest_prefix_is_found(self) -> None:
         @settings(max_examples=60, deadline=None)
-        @given(stored=st.lists(st.tuples(PROMPTS, st.booleans()), max_size=6), query=PROMPTS)
-        def check(stored: list[tuple[Tokens, bool]], query: Tokens) -> None:
+        @given(kind=KINDS, stored=st.lists(PROMPTS, max_size=6), query=PROMPTS)
+        def check(kind: Kind, stored: list[Tokens], query: Tokens) -> None:
             policy = self.make()
-            for tokens, can_truncate in stored:
-                policy.insert(tokens, FakeState(tokens, can_truncate))
-            longest = max((_reusable(tokens, can_truncate, query) for tokens, can_truncate in stored), default=0)
+            for tokens in stored:
+                policy.insert(tokens, kind(tokens))
+            longest = max((_reusable(kind(tokens), query) for tokens in stored), default=0)
             lease = policy.match(query)
             found = 0 if lease is None else check_prefix(lease.state, query)
             if self.keeps_nothing:
@@ -154,11 +154,11 @@ class CachePolicySuite(ConformanceSuite):
         return lease
 
 
-def _reusable(tokens: Tokens, can_truncate: bool, query: Tokens) -> int:
+def _reusable(state: FakeState, query: Tokens) -> int:
     """Return how many tokens of ``query`` a stored state can save."""
-    common = 0
+    tokens, common = state.tokens, 0
     while common < min(len(tokens), len(query)) and tokens[common] == query[common]:
         common += 1
-    if can_truncate:
+    if state.can_truncate:
         return max(0, min(common, len(query) - 1))
     return common if common == len(tokens) < len(query) else 0

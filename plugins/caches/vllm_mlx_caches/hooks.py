@@ -7,5 +7,5 @@ from vllm_mlx_core.api import hookimpl
 
 @hookimpl(trylast=True)
 def vllm_mlx_choose_cache() -> str:
-    """Choose the policy that suits every kind of layer state."""
-    return "lru"
+    """Choose the policy that suits every kind of layer state and stores a common beginning once."""
+    return "radix"

@@ -12,13 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vllm_mlx_core.api import CachePolicy, CacheSpec, CacheStats, KVState, Lease
+from vllm_mlx_core.api import (
+    TOKEN_BYTES,
+    CacheMiss,
+    CachePolicy,
+    CacheSpec,
+    CacheStats,
+    KVState,
+    Lease,
+    common_prefix,
+    pack_tokens,
+)
 
+from .idle import IDLE_SHARE
+from .misses import explain
 from .options import positive_int, reject_unknown
-from .prefix import WIDTH, common_prefix, pack
-
-IDLE_SHARE = 8
-"""The part of the room, as one in so many, that idle entries may have at the cost of others."""
 
 
 class Key(NamedTuple):
@@ -30,7 +38,7 @@ class Key(NamedTuple):
     @property
     def num_tokens(self) -> int:
         """Number of packed tokens."""
-        return len(self.tokens) // WIDTH
+        return len(self.tokens) // TOKEN_BYTES
 
 
 @dataclass(slots=True)
@@ -48,7 +56,7 @@ class Entry:
 
     def serves(self, tokens: bytes, common: int) -> int:
         """Return how many tokens of a prompt this entry saves if they have ``common`` tokens in common."""
-        most = len(tokens) // WIDTH - 1  # one token is always left to compute
+        most = len(tokens) // TOKEN_BYTES - 1  # one token is always left to compute
         if self.state.can_truncate:
             return max(0, min(common, most))
         own = self.key.num_tokens
@@ -80,11 +88,11 @@ class LRUCache(CachePolicy):
         self._entries: OrderedDict[Key, Entry] = OrderedDict()  # least recently used first
         self._nbytes = 0
         self._hits = self._misses = self._evictions = self._saved_tokens = 0
-        self._last_miss: str | None = None
+        self._last_miss: CacheMiss | None = None
 
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
         """Return the longest reusable proper prefix, pinned, or None. Mutates recency and counters."""
-        packed = pack(tokens)
+        packed = pack_tokens(tokens)
         best: Entry | None = None
         saved = 0
         nearest: Entry | None = None
@@ -98,7 +106,7 @@ class LRUCache(CachePolicy):
                 nearest, shared = entry, common
         if best is None:
             self._misses += 1
-            self._last_miss = _explain(len(tokens), nearest, shared)
+            self._last_miss = explain(packed, nearest.key.tokens if nearest is not None else None, max(shared, 0))
             return None
         self._entries.move_to_end(best.key)
         self._hits += 1
@@ -113,7 +121,7 @@ class LRUCache(CachePolicy):
         """
         if state.num_tokens != len(tokens):
             raise ValueError(f"A state of {state.num_tokens} tokens was offered for {len(tokens)}.")
-        key = Key(salt, pack(tokens))
+        key = Key(salt, pack_tokens(tokens))
         nbytes = state.nbytes
         if not tokens or self._covered(key, state, idle=idle):
             return
@@ -236,16 +244,3 @@ class LRUCache(CachePolicy):
     def _drop(self, entry: Entry) -> None:
         del self._entries[entry.key]
         self._nbytes -= entry.nbytes
-
-
-def _explain(num_tokens: int, nearest: Entry | None, shared: int) -> str:
-    """Say why a prompt of ``num_tokens`` missed, given the entry that shares most tokens with it."""
-    if num_tokens < 2:
-        return f"a prompt of {num_tokens} tokens has no proper prefix"
-    if nearest is None:
-        return "nothing is stored under this salt"
-    own = nearest.key.num_tokens
-    if shared == 0:
-        return f"no entry begins like the prompt: the first difference to the nearest, of {own} tokens, is at token 0"
-    where = f"the first difference is at token {shared}" if shared < num_tokens else "the prompt does not go beyond it"
-    return f"the nearest entry, of {own} tokens, has a state that cannot go back, and {where}"

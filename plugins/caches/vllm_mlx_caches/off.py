@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_mlx_core.api import CachePolicy, CacheSpec, CacheStats, KVState, Lease
+from vllm_mlx_core.api import CacheMiss, CachePolicy, CacheSpec, CacheStats, KVState, Lease
 
 from .options import reject_unknown
 
@@ -16,10 +16,12 @@ class OffCache(CachePolicy):
         reject_unknown("off", spec, ())
         super().__init__(spec)
         self._misses = 0
+        self._last_miss: CacheMiss | None = None
 
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
         """Find nothing. Mutates the counter of misses."""
         self._misses += 1
+        self._last_miss = CacheMiss("the prefix cache is off", len(tokens))
         return None
 
     def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
@@ -34,4 +36,4 @@ class OffCache(CachePolicy):
 
     def stats(self) -> CacheStats:
         """Return the counters. Does not mutate."""
-        return CacheStats(misses=self._misses, last_miss="the prefix cache is off" if self._misses else None)
+        return CacheStats(misses=self._misses, last_miss=self._last_miss)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from vllm_mlx_core.api import CacheStats, ModelStats
+from vllm_mlx_core.api import CacheMiss, CacheStats, ModelStats
 
 MB = 2**20
 
@@ -30,7 +30,7 @@ class Cache(msgspec.Struct, kw_only=True):
 class ModelCache(Cache, kw_only=True):
     """One model's prefix cache, and why the latest look-up that found nothing found nothing."""
 
-    last_miss: str | None
+    last_miss: CacheMiss | None
 
 
 class CacheReport(msgspec.Struct, kw_only=True):

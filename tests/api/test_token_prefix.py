@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_mlx_caches.prefix import WIDTH, common_prefix, pack
+from vllm_mlx_core.api import TOKEN_BYTES, common_prefix, pack_tokens
 
 TOKENS = st.lists(st.integers(0, 300), max_size=40)
 BLOCK = 4096
@@ -20,7 +20,7 @@ def naive(left, right):
 @given(TOKENS, TOKENS, TOKENS)
 def test_the_common_prefix_is_what_a_loop_finds(start, left, right):
     left, right = start + left, start + right
-    assert common_prefix(pack(left), pack(right)) == naive(left, right)
+    assert common_prefix(pack_tokens(left), pack_tokens(right)) == naive(left, right)
 
 
 @given(st.integers(0, 3 * BLOCK), st.integers(0, 3 * BLOCK), st.integers(0, 3 * BLOCK))
@@ -29,13 +29,13 @@ def test_differences_are_found_at_any_place_of_any_block(length, other_length, p
     if position < other_length:
         right[position] = 1  # shares three of its bytes with 256 + 1
     expected = min(length, other_length, position)
-    assert common_prefix(pack(left), pack(right)) == expected
+    assert common_prefix(pack_tokens(left), pack_tokens(right)) == expected
 
 
 def test_a_negative_id_cannot_be_packed():
     with pytest.raises(OverflowError):
-        pack([-1])
+        pack_tokens([-1])
 
 
 def test_every_token_takes_the_same_room():
-    assert len(pack([0, 2**32 - 1])) == 2 * WIDTH
+    assert len(pack_tokens([0, 2**32 - 1])) == 2 * TOKEN_BYTES

@@ -5,14 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-WIDTH = array("I").itemsize
-"""Bytes a token."""
+TOKEN_BYTES = array("I").itemsize
+"""Bytes of a packed token."""
 
-_BLOCK = 4096 * WIDTH
+_BLOCK = 4096 * TOKEN_BYTES
 
 
-def pack(tokens: Sequence[int]) -> bytes:
-    """Return ``tokens`` as bytes, ``WIDTH`` each. Raises OverflowError for a negative id."""
+def pack_tokens(tokens: Sequence[int]) -> bytes:
+    """Return ``tokens`` as bytes, ``TOKEN_BYTES`` each. Raises OverflowError for a negative id."""
     return array("I", tokens).tobytes()
 
 
@@ -23,11 +23,14 @@ def common_prefix(left: bytes, right: bytes) -> int:
     while start < end and right.startswith(left[start : min(start + _BLOCK, end)], start):
         start += _BLOCK
     if start >= end:
-        return end // WIDTH
-    equal, differs = start // WIDTH, min(start + _BLOCK, end) // WIDTH  # the first difference is in [equal, differs)
+        return end // TOKEN_BYTES
+    equal, differs = (
+        start // TOKEN_BYTES,
+        min(start + _BLOCK, end) // TOKEN_BYTES,
+    )  # the first difference is in [equal, differs)
     while differs - equal > 1:
         middle = (equal + differs) // 2
-        if right.startswith(left[equal * WIDTH : middle * WIDTH], equal * WIDTH):
+        if right.startswith(left[equal * TOKEN_BYTES : middle * TOKEN_BYTES], equal * TOKEN_BYTES):
             equal = middle
         else:
             differs = middle
