@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_mlx_core.api import ApiKey, LoadOptions, Settings, UsageError
+from vllm_mlx_core.api import ApiKey, KVQuantization, LoadOptions, Settings, UsageError
 from vllm_mlx_core.cli import options, serve, serve_settings
 
 
@@ -70,6 +70,9 @@ MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--skip-self-test": (None, "engine.self_test", False),
     "--cache": ("lru:a=1", "engine.cache", "lru:a=1"),
     "--cache-memory-mb": ("3", "engine.cache_memory_bytes", 3 * 1024 * 1024),
+    "--cache-memory-percent": ("0.5", "engine.cache_memory_share", 0.5),
+    "--cache-isolation": ("key", "cache_isolation", "key"),
+    "--kv-cache-quantization": (None, "engine.kv_cache_quantization", KVQuantization()),
     "--default-temperature": ("0", "sampling_defaults.temperature", 0.0),
     "--default-top-p": ("0.5", "sampling_defaults.top_p", 0.5),
     "--default-top-k": ("-1", "sampling_defaults.top_k", -1),
@@ -91,6 +94,11 @@ MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--dtype": ("bfloat16", "dtype", "bfloat16"),
     "--chat-template": (TEMPLATE, "chat_template", "{{ messages }}"),
 }
+OF_QUANTIZATION: dict[str, tuple[str, KVQuantization]] = {
+    "--kv-cache-quantization-bits": ("4", KVQuantization(bits=4)),
+    "--kv-cache-quantization-group-size": ("32", KVQuantization(group_size=32)),
+    "--kv-cache-min-quantize-tokens": ("0", KVQuantization(min_tokens=0)),
+}
 ACCEPTED_WITHOUT_EFFECT = {"--enable-auto-tool-choice"}
 
 
@@ -108,8 +116,15 @@ def test_an_option_sets_exactly_its_own_setting(option, tmp_path):
     assert {name: after[name] for name in after if after[name] != before[name]} == {field: expected}
 
 
+@pytest.mark.parametrize("option", OF_QUANTIZATION)
+def test_an_option_says_how_to_quantise(option):
+    value, expected = OF_QUANTIZATION[option]
+    assert parse("--kv-cache-quantization", option, value)[1].engine.kv_cache_quantization == expected
+    assert parse(option, value)[1].engine.kv_cache_quantization is None
+
+
 def test_every_option_is_covered_by_the_mapping():
-    covered = {*MAPPING, *ACCEPTED_WITHOUT_EFFECT, "--help"}
+    covered = {*MAPPING, *OF_QUANTIZATION, *ACCEPTED_WITHOUT_EFFECT, "--help"}
     for action in parser()._actions:
         assert not action.option_strings or covered & set(action.option_strings), action.option_strings
     assert covered <= {option for action in parser()._actions for option in action.option_strings}

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from vllm_mlx_caches import hooks as cache_hooks
 from vllm_mlx_core.api import Kind
 from vllm_mlx_core.cli import build_parser
 from vllm_mlx_core.host import Host
-from vllm_mlx_protocols.hooks import vllm_mlx_add_options
+from vllm_mlx_protocols import hooks as protocol_hooks
 from vllm_mlx_protocols.openai.sampling import UNSUPPORTED
 from vllm_mlx_protocols.openai.schema import ChatCompletionRequest, CompletionRequest
 
@@ -66,7 +67,8 @@ def test_readme_and_quick_start_begin_with_the_same_command(root: Path) -> None:
 
 def test_every_option_that_is_mentioned_exists(root: Path) -> None:
     added = argparse.ArgumentParser()
-    vllm_mlx_add_options(added)  # by the built-in front-ends, which the core does not know
+    for hooks in (cache_hooks, protocol_hooks):  # which the core does not know
+        hooks.vllm_mlx_add_options(added)
     known = known_options(build_parser()) | known_options(added) | FOREIGN_OPTIONS
     for page in pages(root):
         mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))

@@ -6,11 +6,11 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from vllm_mlx_core.api import Generator
+from vllm_mlx_core.api import Generator, KVQuantization, ModelError
 from vllm_mlx_core.engine import states
 from vllm_mlx_core.engine.batch import Batch
 from vllm_mlx_core.engine.messages import SamplingSpec, Submit
-from vllm_mlx_core.engine.prompt_state import PromptState
+from vllm_mlx_core.engine.prompt_state import PromptState, check_quantization
 from vllm_mlx_core.engine.sequence import Sequence
 from vllm_mlx_core.testing import TINY_ARCHITECTURES
 
@@ -129,3 +129,63 @@ def test_a_batch_may_shrink_before_its_first_step(architecture, generator):
         batch.join([Sequence(submit)], model.make_cache())
     batch.remove({0})
     assert batch.launch().read()[0] == [mx.argmax(read(model, [6], model.make_cache())[0]).item()]
+
+
+@pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
+@pytest.mark.parametrize("length", [20, 70])
+def test_the_parts_of_a_state_joined_again_are_that_state(architecture, length, generator):
+    model = generator(architecture)
+    layers = model.make_cache()
+    read(model, prompt(2, length), layers)
+    state = PromptState(layers, length).compact()
+    parts = [state.segment(0, 5), state.segment(5, 12).part(0, 4), state.segment(9, length)]
+    assert [part.num_tokens for part in parts] == [5, 4, length - 9]
+    again = parts[0].join(parts[1:], state.snapshot)
+    assert contents(again) == contents(state)
+    assert read(model, [9], again.layers()).tolist() == read(model, [9], state.layers()).tolist()
+    rest = state.snapshot.nbytes if state.snapshot is not None else 0
+    assert sum(part.nbytes for part in parts) + rest == state.nbytes
+
+
+@pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
+def test_parts_that_do_not_fit_together_are_refused(architecture, generator):
+    model = generator(architecture)
+    layers = model.make_cache()
+    read(model, prompt(2, 70), layers)
+    state = PromptState(layers, 70)
+    for start, stop in ((-1, 5), (5, 5), (60, 71)):
+        with pytest.raises(ValueError, match="no tokens"):
+            state.segment(start, stop)
+    if state.snapshot is not None:
+        for snapshot in (None, state.snapshot):
+            with pytest.raises(ValueError, match="snapshot"):
+                state.segment(0, 60).join([], snapshot)
+
+
+@pytest.mark.parametrize(("bits", "share", "tolerance"), [(8, 0.45, 0.05), (4, 0.35, 0.5)])
+def test_a_quantised_state_holds_less_and_goes_on_nearly_alike(bits, share, tolerance, generator):
+    how = KVQuantization(bits=bits, group_size=32, min_tokens=40)
+    model = generator("deepseek_v32")  # some of its arrays are wide enough
+    layers = model.make_cache()
+    read(model, prompt(2, 64), layers)
+    plain, quantised = PromptState(layers, 64).compact(), PromptState(layers, 64).compact(how)
+    assert quantised.nbytes <= share * plain.nbytes
+    parts = [quantised.segment(0, 30), quantised.segment(30, 64)]
+    expected = read(model, [9], plain.layers())
+    for state in (quantised, parts[0].join(parts[1:], None), quantised.truncate(64)):
+        actual = read(model, [9], state.layers())
+        assert 0 < mx.abs(expected - actual).max().item() < tolerance
+
+
+def test_a_short_state_is_not_quantised(generator):
+    model = generator("deepseek_v32")
+    layers = model.make_cache()
+    read(model, prompt(2, 20), layers)
+    how = KVQuantization(group_size=32, min_tokens=21)
+    assert PromptState(layers, 20).compact(how).nbytes == PromptState(layers, 20).compact().nbytes
+
+
+@pytest.mark.parametrize(("architecture", "reason"), [("llama", "heads of this model"), ("mamba2", "no layer")])
+def test_a_quantisation_that_cannot_be_had_is_refused(architecture, reason, generator):
+    with pytest.raises(ModelError, match=reason):
+        check_quantization(generator(architecture), KVQuantization(group_size=128))

@@ -40,7 +40,7 @@ KINDS = ("tool_parsers", "reasoning_parsers", "model_families", "cache_policies"
 
 
 def choices(host: Host) -> tuple[str, ParserChoice, str | None]:
-    return host.detect_family(MODEL), host.choose_parsers(MODEL, "text"), host.choose_cache(MODEL, "text")
+    return host.detect_family(MODEL), host.choose_parsers(MODEL, "text"), host.choose_cache(MODEL, "text", Settings())
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_the_first_answer_wins_and_later_plugins_are_not_asked(load):
         {"vllm_mlx_choose_cache": lambda: "second"},
         {"vllm_mlx_choose_cache": lambda: asked.append("third")},
     )
-    assert host.choose_cache(MODEL, "text") == "second"
+    assert host.choose_cache(MODEL, "text", Settings()) == "second"
     assert asked == ["first"]
 
 
@@ -196,12 +196,12 @@ def test_vllm_mlx_choose_parsers_answers_with_names(load):
 
 def test_without_an_opinion_there_is_no_parser_and_no_cache(load):
     assert load().choose_parsers(MODEL, "text") == ParserChoice()
-    assert load().choose_cache(MODEL, "text") is None
+    assert load().choose_cache(MODEL, "text", Settings()) is None
 
 
 def test_vllm_mlx_choose_cache_answers_with_a_specification(load):
     host = load({"vllm_mlx_choose_cache": lambda family: f"lru:for={family}"})
-    assert host.choose_cache(MODEL, "text") == "lru:for=text"
+    assert host.choose_cache(MODEL, "text", Settings()) == "lru:for=text"
 
 
 def test_an_answer_of_the_wrong_type_names_the_plugin(load):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vllm_mlx_core.api import Checkpoint, PluginError
+from vllm_mlx_core.api import Checkpoint, PluginError, Settings
 from vllm_mlx_core.host import Host
 
 CHOOSER = "@hookimpl\ndef vllm_mlx_choose_cache():\n    return __name__\n"
@@ -21,7 +21,7 @@ def states(host: Host) -> dict[str, str]:
 
 
 def choice(host: Host) -> str | None:
-    return host.choose_cache(Checkpoint(Path("model")), "text")
+    return host.choose_cache(Checkpoint(Path("model")), "text", Settings())
 
 
 def test_discovered_plugins_are_loaded_in_name_order_and_the_built_in_ones_are_asked_last(site, hooks):

@@ -135,7 +135,7 @@ async def test_the_status_adds_the_models_up(client, engine):
     assert (big["weights_gb"], small["uptime_s"]) == (1.0, 9.5)
     assert status["metal"] == {"active_memory_gb": 3.0, "peak_memory_gb": 4.0, "cache_memory_gb": 0.5}
     cache = status["cache"]
-    assert (cache["type"], cache["entries"], cache["hit_rate"], cache["memory_mb"]) == ("lru, off", 2, 1.0, 1.0)
+    assert (cache["type"], cache["entries"], cache["hit_rate"], cache["memory_mb"]) == ("radix, off", 2, 1.0, 1.0)
     assert cache["max_memory_mb"] == 3.0
     assert (small["cache"]["type"], small["cache"]["entries"], small["cache"]["hit_rate"]) == ("off", 0, None)
     assert [each["request_id"] for each in status["requests"]] == ["r1", "r2", "r3"]
@@ -258,9 +258,13 @@ async def test_the_cache_is_reported_by_model(client, engine):
     assert "last_miss" not in report["cache"]
     assert report["models"]["big"]["misses"] == 3
     assert report["models"]["big"]["last_miss"] == {
-        "reason": "It was edited.", "prompt_tokens": 9, "position": 4, "prompt_token": 7, "cached_token": None,
+        "reason": "It was edited.",
+        "prompt_tokens": 9,
+        "position": 4,
+        "prompt_token": {"id": 7, "text": "\x07"},
+        "cached_token": None,
         "nearest_tokens": None,
-    }  # fmt: skip
+    }
     assert (report["models"]["small"]["hit_rate"], report["models"]["small"]["last_miss"]) == (None, None)
     engine.trouble = EngineFailed("It ended.")
     assert (await get(client, "/v1/cache/stats", 500))["error"]["message"] == "It ended."

@@ -63,14 +63,14 @@ def test_a_family_that_knows_its_parsers_is_asked_before_the_plugins(host):
 
 
 def test_cache_options_are_parsed_and_unknown_ones_named(host):
-    assert make_cache("lru:max_entries=3", host, None).spec.options == {"max_entries": "3"}
-    assert make_cache("off", host, 17).spec.max_bytes == 17
+    assert make_cache("lru:max_entries=3", host, EngineSettings()).spec.options == {"max_entries": "3"}
+    assert make_cache("off", host, EngineSettings(cache_memory_bytes=17)).spec.max_bytes == 17
     with pytest.raises(UsageError, match="key=value"):
-        make_cache("lru:three", host, None)
+        make_cache("lru:three", host, EngineSettings())
     with pytest.raises(UsageError, match="sise"):
-        make_cache("lru:sise=3", host, None)
+        make_cache("lru:sise=3", host, EngineSettings())
     with pytest.raises(PluginError, match="lru"):
-        make_cache("lrv", host, None)
+        make_cache("lrv", host, EngineSettings())
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_a_cache_policy_that_cannot_be_made_is_one_clear_error(host):
 
     host.cache_policies.add(Entry("broken-cache", Broken, "tests", "0"))
     with pytest.raises(PluginError, match=r"broken-cache.*KeyError"):
-        make_cache("broken-cache", host, None)
+        make_cache("broken-cache", host, EngineSettings())

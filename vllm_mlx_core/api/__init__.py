@@ -78,7 +78,7 @@ from .models import (
 )
 from .parsing import ParserContext, ReasoningParser, StreamParser, Tokenizer, Tool, ToolParser
 from .protocols import EngineClient, OutputStream, ProtocolFrontend
-from .settings import ApiKey, EngineSettings, Settings
+from .settings import ApiKey, EngineSettings, KVQuantization, Settings
 from .sse import EventStream, StreamEncoder
 from .token_prefix import TOKEN_BYTES, common_prefix, pack_tokens
 
@@ -108,6 +108,7 @@ __all__ = [
     "Generator",
     "Infill",
     "InvalidRequest",
+    "KVQuantization",
     "KVSegment",
     "KVSnapshot",
     "KVState",

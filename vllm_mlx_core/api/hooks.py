@@ -82,7 +82,7 @@ def vllm_mlx_choose_parsers(checkpoint: Checkpoint, family: str) -> ParserChoice
 
 
 @hookspec(firstresult=True)
-def vllm_mlx_choose_cache(checkpoint: Checkpoint, family: str) -> str | None:
+def vllm_mlx_choose_cache(checkpoint: Checkpoint, family: str, settings: Settings) -> str | None:
     """Choose a cache policy, ``NAME[:k=v,…]``; None passes. ``--cache`` overrides the answer."""
 
 

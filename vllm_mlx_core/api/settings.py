@@ -11,6 +11,17 @@ from .messages import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KVQuantization:
+    """How keys and values of states in the prefix cache are stored."""
+
+    bits: Literal[4, 8] = 8
+    group_size: int = 64
+    """Values that share a scale: 32, 64 or 128."""
+    min_tokens: int = 256
+    """Shorter states are kept as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """How an engine schedules. Token counts are per model."""
 
@@ -29,7 +40,11 @@ class EngineSettings:
     cache: str | None = None
     """``NAME[:k=v,…]`` of the cache policy; None leaves it to ``vllm_mlx_choose_cache``."""
     cache_memory_bytes: int | None = None
-    """Budget of the prefix cache; None: a fifth of the machine's memory."""
+    """Budget of the prefix cache; None: ``cache_memory_share`` of the machine's memory."""
+    cache_memory_share: float = 0.2
+    """Share of the machine's memory that the prefix cache may have, above 0 and at most 1."""
+    kv_cache_quantization: KVQuantization | None = None
+    """How stored states are quantised; None: they are kept as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,8 @@ class Settings:
     served_model_name: str | None = None
     protocols: Sequence[str] = ()
     """Names of the protocol front-ends to serve; none: every installed one."""
+    cache_isolation: Literal["none", "key"] = "none"
+    """"key": a prompt shares cached beginnings only with those of the same API key."""
     state_dir: Path | None = None
     """Folder for what outlives the process, such as stored responses; None: nothing does."""
     log_level: str = "info"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, BooleanOptionalAction
 
-from vllm_mlx_core.api import EngineSettings, Settings
+from vllm_mlx_core.api import EngineSettings, KVQuantization, Settings
 
 from . import keys, values
 from .options import add_reasoning_parser
@@ -15,6 +15,7 @@ LOG_FORMATS = ("text", "json")
 
 _settings = Settings()
 _engine = EngineSettings()
+_quantization = KVQuantization()
 
 
 def add_network(parser: ArgumentParser) -> None:
@@ -257,7 +258,46 @@ def add_cache(parser: ArgumentParser) -> None:
         "--cache-memory-mb",
         metavar="MIB",
         type=values.integer(1),
-        help="memory for the prefix cache, in MiB (default: a fifth of the machine's)",
+        help="memory for the prefix cache, in MiB (default: see --cache-memory-percent)",
+    )
+    group.add_argument(
+        "--cache-memory-percent",
+        metavar="SHARE",
+        type=values.number(0, 1, above=True),
+        default=_engine.cache_memory_share,
+        help="memory for the prefix cache, as a share of the machine's (default: %(default)s)",
+    )
+    group.add_argument(
+        "--cache-isolation",
+        choices=("none", "key"),
+        default=_settings.cache_isolation,
+        help="key: prompts share cached beginnings only with those of the same API key (default: %(default)s)",
+    )
+    group.add_argument(
+        "--kv-cache-quantization",
+        action="store_true",
+        help="quantise the keys and values that are stored: less memory, slightly different answers after a reuse",
+    )
+    group.add_argument(
+        "--kv-cache-quantization-bits",
+        type=int,
+        choices=(4, 8),
+        default=_quantization.bits,
+        help="bits of a quantised value (default: %(default)s)",
+    )
+    group.add_argument(
+        "--kv-cache-quantization-group-size",
+        type=int,
+        choices=(32, 64, 128),
+        default=_quantization.group_size,
+        help="values that share a scale; the width of a head must be a multiple of it (default: %(default)s)",
+    )
+    group.add_argument(
+        "--kv-cache-min-quantize-tokens",
+        metavar="TOKENS",
+        type=values.integer(0),
+        default=_quantization.min_tokens,
+        help="states of fewer tokens are not quantised (default: %(default)s)",
     )
 
 

@@ -6,7 +6,7 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from vllm_mlx_core.api import ApiKey, EngineSettings, SamplingParams, Settings, UsageError
+from vllm_mlx_core.api import ApiKey, EngineSettings, KVQuantization, SamplingParams, Settings, UsageError
 
 from . import keys
 from .options import unless_auto
@@ -42,6 +42,7 @@ def to_settings(args: Namespace) -> Settings:
         max_completions=args.max_completions,
         served_model_name=args.served_model_name,
         protocols=tuple(args.protocol),
+        cache_isolation=args.cache_isolation,
         state_dir=Path(args.state_dir),
         log_level=args.log_level,
         log_format=args.log_format,
@@ -70,6 +71,8 @@ def to_settings(args: Namespace) -> Settings:
             enforce_eager=args.enforce_eager,
             cache=args.cache,
             cache_memory_bytes=None if args.cache_memory_mb is None else args.cache_memory_mb * MIB,
+            cache_memory_share=args.cache_memory_percent,
+            kv_cache_quantization=_quantization(args),
         ),
         plugin_options={name: value for name, value in vars(args).items() if name not in ("api_key", "api_key_file")},
     )
@@ -79,6 +82,16 @@ def default_state_dir() -> str:
     """Return where programs of this user keep what outlives them. Makes nothing."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return os.path.join(home, "vllm-mlx")
+
+
+def _quantization(args: Namespace) -> KVQuantization | None:
+    if not args.kv_cache_quantization:
+        return None
+    return KVQuantization(
+        bits=args.kv_cache_quantization_bits,
+        group_size=args.kv_cache_quantization_group_size,
+        min_tokens=args.kv_cache_min_quantize_tokens,
+    )
 
 
 def _api_keys(given: list[ApiKey], file: Path | None) -> tuple[ApiKey, ...]:

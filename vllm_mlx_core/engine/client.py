@@ -57,6 +57,14 @@ class Observers:
     step_finished: Callable[[StepStats], None] | None = None
 
 
+def cache_salt(request: GenerateRequest, settings: Settings) -> str:
+    """Return what tells apart the cached prompts that a request may share from those that it may not. Pure."""
+    if settings.cache_isolation == "none":
+        return request.cache_salt
+    user = request.user or ""
+    return f"{len(user)} {user} {request.cache_salt}"  # of a known length, so that no salt can pass for another user's
+
+
 class ModelClient:
     """A loaded model that is being served. Made on any thread; used on one event loop."""
 
@@ -234,7 +242,7 @@ class ModelClient:
                     choice=choice,
                 ),
                 priority=request.priority,
-                salt=request.cache_salt,
+                salt=cache_salt(request, settings),
             )
             for choice in range(request.n)
         ]

@@ -79,7 +79,9 @@ class EngineCore:
     ) -> None:
         self._generator = CapturedGenerator(generator) if mode.captured else generator
         self._mode = mode
-        self._prefixes = PrefixReuse(cache if mode.resumable and not cache.keeps_nothing else None)
+        self._prefixes = PrefixReuse(
+            cache if mode.resumable and not cache.keeps_nothing else None, settings.kv_cache_quantization
+        )
         self._emit = emit
         self._scheduler = Scheduler(
             max_num_seqs=settings.max_num_seqs,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from vllm_mlx_core.api import CachePolicy, CacheStats, Lease
+from vllm_mlx_core.api import CachePolicy, CacheStats, KVQuantization, Lease
 
 from . import states
 from .batch import Batch
@@ -32,8 +32,9 @@ class CacheReport(NamedTuple):
 class PrefixReuse:
     """A policy behind a guard: when it raises, or a state cannot be copied, that is the end of reuse and of no more."""
 
-    def __init__(self, cache: CachePolicy | None) -> None:
+    def __init__(self, cache: CachePolicy | None, quantization: KVQuantization | None = None) -> None:
         self._cache = cache
+        self._quantization = quantization
 
     def find(self, sequence: Sequence) -> None:
         """Give a sequence that was just admitted what is known of its beginning. Mutates it."""
@@ -43,6 +44,7 @@ class PrefixReuse:
         tokens = sequence.tokens
         lease = self._guarded(lambda: cache.match(tokens, salt=sequence.submit.salt))
         if lease is None:
+            self._explain_miss(sequence)
             return
         sequence.lease = lease
         state = self._guarded(lambda: _usable(lease, len(tokens)))
@@ -67,7 +69,9 @@ class PrefixReuse:
         """Return a copy of the state of a sequence that is about to leave its batch, if anybody is to keep it."""
         if self._cache is None:
             return None
-        return self._guarded(lambda: PromptState(batch.extract(sequence), sequence.num_computed).compact())
+        return self._guarded(
+            lambda: PromptState(batch.extract(sequence), sequence.num_computed).compact(self._quantization)
+        )
 
     def keep(self, sequence: Sequence, state: PromptState) -> None:
         """Offer a state of a sequence to the policy."""
@@ -102,7 +106,15 @@ class PrefixReuse:
             for row, sequence in enumerate(sequences):
                 if sequence.num_computed and not sequence.output:
                     own = states.extract(layers, row) if len(sequences) > 1 else layers
-                    self.keep(sequence, PromptState(own, sequence.num_computed).compact())
+                    self.keep(sequence, PromptState(own, sequence.num_computed).compact(self._quantization))
+
+    def _explain_miss(self, sequence: Sequence) -> None:
+        cache = self._cache
+        if cache is None or not log.isEnabledFor(logging.DEBUG):
+            return
+        stats = self._guarded(cache.stats)
+        if stats is not None and stats.last_miss is not None:
+            log.debug("Request %s reuses nothing: %s", sequence.submit.request_id, stats.last_miss)
 
     def _guarded(self, call: Callable[[], T]) -> T | None:
         try:

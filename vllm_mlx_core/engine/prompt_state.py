@@ -14,19 +14,20 @@ import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models.cache import KVCache
 
-from vllm_mlx_core.api import KVSegment, KVSnapshot
+from vllm_mlx_core.api import Generator, KVQuantization, KVSegment, KVSnapshot, ModelError
 
+from .kept_array import KeptArray, fits, joined
 from .states import Layers, members, truncates
 
 
 class _Pair(NamedTuple):
-    """Keys and values of one plain KV cache, each [1, heads, tokens, width]."""
+    """Keys and values of one plain KV cache, of the same tokens."""
 
-    keys: mx.array
-    values: mx.array
+    keys: KeptArray
+    values: KeptArray
 
     def cut(self, start: int, stop: int) -> _Pair:
-        return _Pair(self.keys[..., start:stop, :], self.values[..., start:stop, :])
+        return _Pair(self.keys.cut(start, stop), self.values.cut(start, stop))
 
 
 class Snapshot:
@@ -81,7 +82,8 @@ class Snapshot:
         waiting = iter(pairs)
         for place, cache in enumerate(_caches(layers)):
             if place in self.places:
-                cache.keys, cache.values = next(waiting)
+                pair = next(waiting)
+                cache.keys, cache.values = pair.keys.restored(), pair.values.restored()
                 cache.offset = self._num_tokens
         return layers
 
@@ -137,9 +139,7 @@ class Segment:
         if snapshot is not None and snapshot.num_tokens != num_tokens:
             raise ValueError(f"a snapshot of {snapshot.num_tokens} tokens does not go with {num_tokens}")
         columns = list(zip(*(part._pairs for part in parts), strict=True))
-        pairs = [
-            c[0] if len(c) == 1 else _Pair(*(mx.concatenate(a, axis=-2) for a in zip(*c, strict=True))) for c in columns
-        ]
+        pairs = [_Pair(*(joined(arrays) for arrays in zip(*column, strict=True))) for column in columns]
         return PromptState.joined(pairs, rest, num_tokens)
 
 
@@ -150,7 +150,8 @@ class PromptState:
         layers = copy.deepcopy(layers)
         places = [i for i, c in enumerate(_caches(layers)) if type(c) is KVCache and num_tokens == c.offset > 0]
         caches = _caches(layers)
-        pairs = [_Pair(caches[i].keys, caches[i].values).cut(0, num_tokens) for i in places]
+        whole = [_Pair(KeptArray.of(caches[i].keys), KeptArray.of(caches[i].values)) for i in places]
+        pairs = [pair.cut(0, num_tokens) for pair in whole]
         for place in places:
             caches[place].keys = caches[place].values = None
             caches[place].offset = 0
@@ -201,13 +202,18 @@ class PromptState:
         frame = self._rest if self._rest.is_bare else None
         return _segment(self._pairs, start, stop, self._num_tokens, frame)
 
-    def compact(self) -> PromptState:
-        """Return a copy whose arrays hold nothing but themselves. Enqueues; does not mutate.
+    def compact(self, quantization: KVQuantization | None = None) -> PromptState:
+        """Return a copy whose arrays hold nothing but themselves, quantised if that is asked for and it is long enough.
+
+        Enqueues; does not mutate.
 
         A row taken out of a batch is a view, or still to be computed: either keeps the arrays of the whole batch alive.
         """
-        pairs, rest = _contiguous(self._pairs), self._rest.compact()
-        mx.async_eval(pairs, rest.arrays())
+        pairs, rest = list(self._pairs), self._rest.compact()
+        if quantization is not None and self._num_tokens >= quantization.min_tokens:
+            pairs = [_Pair(*(array.quantised(quantization) for array in pair)) for pair in pairs]
+        pairs = _contiguous(pairs)
+        mx.async_eval(_arrays(pairs), rest.arrays())
         return PromptState.joined(pairs, rest, self._num_tokens)
 
     def layers(self) -> Layers:
@@ -215,20 +221,39 @@ class PromptState:
         return self._rest.filled(self._pairs)
 
 
+def check_quantization(generator: Generator, quantization: KVQuantization) -> None:
+    """Raise ModelError if nothing of the model's states can be quantised in this way. Reads one token."""
+    layers = generator.make_cache()
+    generator.forward(mx.array([[0]], dtype=mx.int32), layers)
+    arrays = _arrays(PromptState(layers, 1)._pairs)
+    if not arrays:
+        raise ModelError("--kv-cache-quantization: no layer of this model keeps plain keys and values.")
+    if not any(fits(array, quantization) for array in arrays):
+        widths = ", ".join(str(width) for width in sorted({array.shape[-1] for array in arrays}))
+        raise ModelError(
+            f"--kv-cache-quantization: the heads of this model are {widths} wide, no multiple of the group size "
+            f"{quantization.group_size}. Choose another --kv-cache-quantization-group-size."
+        )
+
+
 def _segment(pairs: Sequence[_Pair], start: int, stop: int, num_tokens: int, frame: Snapshot | None) -> Segment:
     if not 0 <= start < stop <= num_tokens:
         raise ValueError(f"there are no tokens {start} to {stop} in {num_tokens}")
     part = _contiguous([pair.cut(start, stop) for pair in pairs])
-    mx.async_eval(part)
+    mx.async_eval(_arrays(part))
     return Segment(part, stop - start, frame)
 
 
 def _contiguous(pairs: Sequence[_Pair]) -> list[_Pair]:
-    return [_Pair(mx.contiguous(pair.keys), mx.contiguous(pair.values)) for pair in pairs]
+    return [_Pair(pair.keys.contiguous(), pair.values.contiguous()) for pair in pairs]
 
 
 def _size(pairs: Sequence[_Pair]) -> int:
     return sum(pair.keys.nbytes + pair.values.nbytes for pair in pairs)
+
+
+def _arrays(pairs: Sequence[_Pair]) -> list[mx.array]:
+    return [array for pair in pairs for kept in pair for array in kept.arrays]
 
 
 def _caches(layers: Layers) -> list[Any]:

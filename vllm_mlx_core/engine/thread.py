@@ -130,6 +130,7 @@ class EngineThread:
         device.prepare()
         from . import cpu_attention
         from .core import EngineCore
+        from .prompt_state import check_quantization
         from .selftest import ServingMode
 
         device.wire_memory()
@@ -138,6 +139,8 @@ class EngineThread:
         mode = self._self_test(generator) if self._settings.self_test else ServingMode()
         if mode.reason:
             log.warning("Serving %s: %s.", mode, mode.reason)
+        if self._settings.kv_cache_quantization is not None:
+            check_quantization(generator, self._settings.kv_cache_quantization)
         core = EngineCore(generator, self._settings, mode, self._cache, lambda step: self._on_step(step))
         self._ready.set_result(
             EngineReady(

@@ -136,9 +136,11 @@ class Host:
             reasoning=choice.reasoning and self._definite(self.reasoning_parsers, choice.reasoning, plugin),
         )
 
-    def choose_cache(self, checkpoint: Checkpoint, family: str) -> str | None:
+    def choose_cache(self, checkpoint: Checkpoint, family: str, settings: Settings) -> str | None:
         """Return the cache policy that plugins choose, ``NAME[:k=v,…]``; None if no plugin has an opinion."""
-        found = self._dispatch.first("vllm_mlx_choose_cache", str, checkpoint=checkpoint, family=family)
+        found = self._dispatch.first(
+            "vllm_mlx_choose_cache", str, checkpoint=checkpoint, family=family, settings=settings
+        )
         if found is None:
             return None
         choice, plugin = found

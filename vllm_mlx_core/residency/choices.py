@@ -8,6 +8,7 @@ from vllm_mlx_core.api import (
     CachePolicy,
     CacheSpec,
     Checkpoint,
+    EngineSettings,
     ModelFamily,
     ParserChoice,
     PluginError,
@@ -20,7 +21,6 @@ from vllm_mlx_core.api import (
 from vllm_mlx_core.host import Host
 
 NO_PARSER = "none"
-CACHE_SHARE_OF_MEMORY = 0.2
 
 
 def check_names(host: Host, settings: Settings) -> None:
@@ -30,7 +30,7 @@ def check_names(host: Host, settings: Settings) -> None:
     """
     parser_classes(ParserChoice(_named(settings.tool_parser), _named(settings.reasoning_parser)), host)
     if settings.engine.cache:
-        make_cache(settings.engine.cache, host, settings.engine.cache_memory_bytes).close()
+        make_cache(settings.engine.cache, host, settings.engine).close()
 
 
 def choose_parsers(
@@ -60,7 +60,7 @@ def parser_classes(choice: ParserChoice, host: Host) -> tuple[type[ToolParser] |
     )
 
 
-def make_cache(choice: str, host: Host, max_bytes: int | None) -> CachePolicy:
+def make_cache(choice: str, host: Host, settings: EngineSettings) -> CachePolicy:
     """Make the cache policy that ``NAME[:k=v,…]`` names. Raises PluginError or UsageError."""
     name, _, options = choice.partition(":")
     pairs: dict[str, str] = {}
@@ -71,15 +71,18 @@ def make_cache(choice: str, host: Host, max_bytes: int | None) -> CachePolicy:
         pairs[key.strip()] = value.strip()
     policy = host.cache_policies.get(name)
     try:
-        return policy(CacheSpec(max_bytes=_default_cache_bytes() if max_bytes is None else max_bytes, options=pairs))
+        return policy(CacheSpec(max_bytes=cache_budget(settings), options=pairs))
     except VllmMlxError:
         raise
     except Exception as error:
         raise PluginError(f"The cache policy {name!r} failed: {type(error).__name__}: {error}") from error
 
 
-def _default_cache_bytes() -> int:
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * CACHE_SHARE_OF_MEMORY)
+def cache_budget(settings: EngineSettings) -> int:
+    """Return how many bytes the prefix cache may have."""
+    if settings.cache_memory_bytes is not None:
+        return settings.cache_memory_bytes
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * settings.cache_memory_share)
 
 
 def _named(choice: str | None) -> str | None:

@@ -43,9 +43,9 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
     family_name = host.detect_family(checkpoint)
     family_class = host.model_families.get(family_name)
     parsers = choose_parsers(checkpoint, family_name, family_class, host, settings)
-    cache = settings.engine.cache or host.choose_cache(checkpoint, family_name) or "off"
+    cache = settings.engine.cache or host.choose_cache(checkpoint, family_name, settings) or "off"
     family = family_class(checkpoint, options)
-    policy = make_cache(cache, host, settings.engine.cache_memory_bytes)
+    policy = make_cache(cache, host, settings.engine)
     name = settings.served_model_name or checkpoint.name or checkpoint.path.name
 
     options.progress("loading the model", None)

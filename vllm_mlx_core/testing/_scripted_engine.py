@@ -192,7 +192,7 @@ class ScriptedEngine:
                 requests=0,
                 prompt_tokens=0,
                 completion_tokens=0,
-                cache_policy="lru",
+                cache_policy="radix",
                 cache=CacheStats(),
                 cache_max_bytes=None,
                 weights_bytes=0,

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from vllm_mlx_core.api import hookimpl
+import argparse
+
+from vllm_mlx_core.api import Settings, hookimpl
+
+from . import options
+
+
+@hookimpl
+def vllm_mlx_add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the short ways to a policy."""
+    options.add_options(parser)
+
+
+@hookimpl
+def vllm_mlx_configure(settings: Settings) -> None:
+    """Refuse options that contradict each other."""
+    options.check_options(settings)
 
 
 @hookimpl(trylast=True)
-def vllm_mlx_choose_cache() -> str:
-    """Choose the policy that suits every kind of layer state and stores a common beginning once."""
-    return "radix"
+def vllm_mlx_choose_cache(settings: Settings) -> str:
+    """Choose what the options name, else the policy that suits every kind of layer state."""
+    return options.chosen(settings) or "radix"

@@ -26,7 +26,7 @@ from vllm_mlx_core.api import (
 
 from .idle import IDLE_SHARE
 from .misses import explain
-from .options import positive_int, reject_unknown
+from .spec_options import positive_int, reject_unknown
 
 
 class Key(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vllm_mlx_core.api import CacheMiss, CachePolicy, CacheSpec, CacheStats, KVState, Lease
 
-from .options import reject_unknown
+from .spec_options import reject_unknown
 
 
 class OffCache(CachePolicy):

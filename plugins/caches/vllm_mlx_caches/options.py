@@ -1,25 +1,70 @@
-"""Reading the options after ``--cache NAME:``."""
+"""The command line's short ways to a cache policy, under the names that scripts for the original vllm-mlx use."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import argparse
 
-from vllm_mlx_core.api import CacheSpec, UsageError
+from vllm_mlx_core.api import Settings, UsageError
 
-
-def reject_unknown(policy: str, spec: CacheSpec, known: Collection[str]) -> None:
-    """Raise UsageError if ``spec`` has an option that is not ``known``."""
-    for option in spec.options:
-        if option not in known:
-            knows = f"It knows: {', '.join(sorted(known))}." if known else "It takes no options."
-            raise UsageError(f"The cache policy {policy!r} has no option {option!r}. {knows}")
+PREFIX_CACHE_SIZE = 100
 
 
-def positive_int(policy: str, spec: CacheSpec, option: str, default: int) -> int:
-    """Return an option's value. Raises UsageError if it is not a whole number of at least 1."""
-    text = spec.options.get(option)
-    if text is None:
-        return default
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options to ``parser``. Mutates."""
+    group = parser.add_argument_group("cache policies", "Short for a --cache NAME, and not to be combined with one.")
+    either = group.add_mutually_exclusive_group()
+    either.add_argument(
+        "--enable-prefix-cache",
+        action="store_true",
+        default=True,
+        help="accepted for scripts written for other servers: it is on unless it is switched off",
+    )
+    either.add_argument(
+        "--disable-prefix-cache",
+        dest="enable_prefix_cache",
+        action="store_false",
+        help="keep no states of past prompts: --cache off",
+    )
+    group.add_argument(
+        "--no-memory-aware-cache",
+        action="store_true",
+        help="bound the prefix cache by a number of whole states as well as by memory: --cache lru",
+    )
+    group.add_argument(
+        "--prefix-cache-size",
+        metavar="N",
+        type=_count,
+        help=f"that number; needs --no-memory-aware-cache (default: {PREFIX_CACHE_SIZE})",
+    )
+
+
+def check_options(settings: Settings) -> None:
+    """Raise UsageError for options that contradict each other."""
+    given = settings.plugin_options
+    short = {
+        "--disable-prefix-cache": given.get("enable_prefix_cache") is False,
+        "--no-memory-aware-cache": bool(given.get("no_memory_aware_cache")),
+    }
+    used = [option for option, is_used in short.items() if is_used]
+    if settings.engine.cache and used:
+        raise UsageError(f"{used[0]} and --cache {settings.engine.cache} choose the prefix cache twice.")
+    if len(used) > 1:
+        raise UsageError(f"{used[0]} and {used[1]} contradict each other.")
+    if given.get("prefix_cache_size") is not None and not short["--no-memory-aware-cache"]:
+        raise UsageError("--prefix-cache-size needs --no-memory-aware-cache; else --cache-memory-mb is the bound.")
+
+
+def chosen(settings: Settings) -> str | None:
+    """Return the policy that the options name, ``NAME[:k=v,…]``, or None."""
+    given = settings.plugin_options
+    if given.get("enable_prefix_cache") is False:
+        return "off"
+    if given.get("no_memory_aware_cache"):
+        return f"lru:max_entries={given.get('prefix_cache_size') or PREFIX_CACHE_SIZE}"
+    return None
+
+
+def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise UsageError(f"{option!r} of the cache policy {policy!r} must be a whole number from 1, not {text!r}.")
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
     return int(text)

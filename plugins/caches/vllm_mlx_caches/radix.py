@@ -27,8 +27,8 @@ from vllm_mlx_core.api import (
 
 from .idle import IDLE_SHARE
 from .misses import explain
-from .options import reject_unknown
 from .radix_node import Node, Walk, split, subtree, walk
+from .spec_options import reject_unknown
 
 
 class RadixLease(Lease):

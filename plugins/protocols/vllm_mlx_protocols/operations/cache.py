@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -27,10 +27,28 @@ class Cache(msgspec.Struct, kw_only=True):
     tokens_saved: int
 
 
+class Token(msgspec.Struct, kw_only=True):
+    """A token and the text it stands for."""
+
+    id: int
+    text: str
+
+
+class Miss(msgspec.Struct, kw_only=True):
+    """Why a prompt found nothing: where it differs from the nearest entry, and in what."""
+
+    reason: str
+    prompt_tokens: int
+    position: int | None
+    prompt_token: Token | None
+    cached_token: Token | None
+    nearest_tokens: int | None
+
+
 class ModelCache(Cache, kw_only=True):
     """One model's prefix cache, and why the latest look-up that found nothing found nothing."""
 
-    last_miss: CacheMiss | None
+    last_miss: Miss | None
 
 
 class CacheReport(msgspec.Struct, kw_only=True):
@@ -69,9 +87,9 @@ def to_cache(stats: Sequence[ModelStats]) -> Cache:
     )
 
 
-def to_report(stats: Sequence[ModelStats]) -> CacheReport:
-    """Return the caches together and each by itself. Pure."""
-    return CacheReport(cache=to_cache(stats), models={each.model: _to_model_cache(each) for each in stats})
+def to_report(stats: Sequence[ModelStats], text_of: Callable[[str, int], str]) -> CacheReport:
+    """Return the caches together and each by itself; ``text_of`` says what a model's token stands for."""
+    return CacheReport(cache=to_cache(stats), models={each.model: _to_model_cache(each, text_of) for each in stats})
 
 
 def to_cleared(freed: Mapping[str, int]) -> Cleared:
@@ -86,7 +104,23 @@ def megabytes(nbytes: int) -> float:
     return round(nbytes / MB, 3)
 
 
-def _to_model_cache(stats: ModelStats) -> ModelCache:
+def _to_model_cache(stats: ModelStats, text_of: Callable[[str, int], str]) -> ModelCache:
+    miss = stats.cache.last_miss if stats.cache else None
     return ModelCache(
-        **msgspec.structs.asdict(to_cache([stats])), last_miss=stats.cache.last_miss if stats.cache else None
+        **msgspec.structs.asdict(to_cache([stats])),
+        last_miss=None if miss is None else _to_miss(miss, lambda token: text_of(stats.model, token)),
+    )
+
+
+def _to_miss(miss: CacheMiss, text_of: Callable[[int], str]) -> Miss:
+    def told(token: int | None) -> Token | None:
+        return None if token is None else Token(id=token, text=text_of(token))
+
+    return Miss(
+        reason=miss.reason,
+        prompt_tokens=miss.prompt_tokens,
+        position=miss.position,
+        prompt_token=told(miss.prompt_token),
+        cached_token=told(miss.cached_token),
+        nearest_tokens=miss.nearest_tokens,
     )

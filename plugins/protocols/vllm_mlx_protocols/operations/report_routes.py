@@ -58,4 +58,4 @@ def add_report_routes(router: APIRouter, engine: EngineClient, settings: Setting
     @router.get("/v1/cache/stats", operation_id="cacheStats")
     async def cache_stats() -> Response:
         """Say what the prefix caches hold and did."""
-        return JSONBytes(to_report(await model_stats(engine)))
+        return JSONBytes(to_report(await model_stats(engine), lambda model, token: engine.detokenize(model, [token])))
