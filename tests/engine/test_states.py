@@ -162,7 +162,7 @@ def test_parts_that_do_not_fit_together_are_refused(architecture, generator):
                 state.segment(0, 60).join([], snapshot)
 
 
-@pytest.mark.parametrize(("bits", "share", "tolerance"), [(8, 0.45, 0.05), (4, 0.35, 0.5)])
+@pytest.mark.parametrize(("bits", "share", "tolerance"), [(8, 0.45, 0.05), (4, 0.35, 1.0)])
 def test_a_quantised_state_holds_less_and_goes_on_nearly_alike(bits, share, tolerance, generator):
     how = KVQuantization(bits=bits, group_size=32, min_tokens=40)
     model = generator("deepseek_v32")  # some of its arrays are wide enough
