@@ -234,6 +234,7 @@ class ModelClient:
                     choice=choice,
                 ),
                 priority=request.priority,
+                user=request.user or "",
                 salt=request.cache_salt,
             )
             for choice in range(request.n)

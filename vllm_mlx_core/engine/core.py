@@ -40,6 +40,7 @@ from .messages import (
     StepResult,
     Submit,
 )
+from .policies import make_policy
 from .prefill import read_chunk, read_together
 from .prefix_reuse import PrefixReuse
 from .prompt_scores import Scores, are_numbers, positions_per_step, read_scored
@@ -86,6 +87,7 @@ class EngineCore:
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefill_mode=mode.prefill,
             max_scored_tokens=positions_per_step(generator.vocab_size),
+            policy=make_policy(settings),
         )
         self._batches: list[Batch] = []
         self._launched: list[_Launched] = []
@@ -175,10 +177,14 @@ class EngineCore:
     def _launch(self) -> None:
         """Enqueue the next step of every batch."""
         for batch in list(self._batches):
-            done = [s for s in batch.sequences if s.is_sampled_out]
+            done = [s for s in batch.sequences if s.is_sampled_out or s.is_leaving]
             for sequence in done:
-                sequence.final_state = self._prefixes.state_of(sequence, batch)
+                if sequence.num_computed:
+                    sequence.final_state = self._prefixes.state_of(sequence, batch)
             self._leave(batch, done)
+            for sequence in done:
+                if sequence.is_leaving and not sequence.in_flight:
+                    self._pause(sequence)
             if not batch.sequences:
                 continue
             try:
@@ -211,7 +217,19 @@ class EngineCore:
                 if sequence.final_state is not None:
                     self._prefixes.keep(sequence, sequence.final_state)
                 self._scheduler.finish(sequence)
+            elif sequence.is_leaving:
+                self._pause(sequence)
         self._leave(launched.batch, finished)
+
+    def _pause(self, sequence: Sequence) -> None:
+        """Let a sequence that has left its batch wait for another place.
+
+        Its state is the prefix cache's to keep, so that waiting takes no memory beyond the cache's; what the cache does
+        not keep is computed again.
+        """
+        if sequence.final_state is not None:
+            self._prefixes.keep(sequence, sequence.final_state)
+        self._scheduler.pause(sequence)
 
     def _deliver(self, sequence: Sequence, token: int, logprob: Logprobs | None) -> bool:
         """Note a token and say whether it is the sequence's last."""
