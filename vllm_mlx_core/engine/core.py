@@ -45,9 +45,10 @@ from .prefill import read_chunk, read_together
 from .prefix_reuse import PrefixReuse
 from .prompt_scores import Scores, are_numbers, positions_per_step, read_scored
 from .sampler import Sampled
-from .scheduler import Chunk, Scheduler
+from .scheduler import Chunk, Scheduler, padded_length
 from .selftest import ServingMode
 from .sequence import Sequence, Stage
+from .stall_budget import StallBudget
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class EngineCore:
             max_scored_tokens=positions_per_step(generator.vocab_size),
             policy=make_policy(settings),
         )
+        self._stalls = StallBudget(settings.decode_stall_target_ms / 1000)
         self._batches: list[Batch] = []
         self._launched: list[_Launched] = []
         self._scores: list[Scores] = []
@@ -163,8 +165,14 @@ class EngineCore:
                 self._prefixes.find(sequence)
         previous, self._launched = self._launched, []
         self._launch()
+        if self._launched:
+            self._stalls.launched()
         for launched in previous:
             self._settle(launched)
+        if previous:
+            self._stalls.settled()
+        else:
+            self._stalls.rested()
         self._flush(started)
         scores, self._scores = self._scores, []
         self._prefill()
@@ -283,7 +291,7 @@ class EngineCore:
 
     def _prefill(self) -> None:
         """Read the prompts that the plan has room for, and let those that are read join a batch."""
-        plan = self._scheduler.plan()
+        plan = self._scheduler.plan(stall_limit=self._stalls.limit)
         for sequence in plan.ready:
             if not sequence.submit.max_tokens:  # a prompt of one token: there is nothing to compute
                 self._end_with_prompt(sequence)
@@ -294,6 +302,7 @@ class EngineCore:
                 self._isolate([sequence])
         for group in plan.groups:
             self._prefilled += sum(chunk.length for chunk in group)
+            self._stalls.read(padded_length(group))
             try:
                 self._read(group)
             except Exception:

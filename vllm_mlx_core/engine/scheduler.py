@@ -173,6 +173,10 @@ class Scheduler:
     def _serves_somebody(self) -> bool:
         return any(not sequence.is_idle for sequence in self._running.values())
 
+    @property
+    def _streams_run(self) -> bool:
+        return any(s.stage is Stage.DECODE and not s.is_idle and s.submit.max_tokens for s in self._running.values())
+
     def _pause_idle(self) -> None:
         """Take the places of idle prompts that are not read to their end. They stay the first of their kind."""
         for sequence in list(self._running.values()):
@@ -201,8 +205,11 @@ class Scheduler:
         held = (s.stage is Stage.WAITING and s.layers is not None and not s.is_idle for s in self._known.values())
         return sum(held)
 
-    def plan(self) -> Plan:
-        """Return the prefill work of the next step. Does not mutate."""
+    def plan(self, *, stall_limit: int | None = None) -> Plan:
+        """Return the prefill work of the next step. Does not mutate.
+
+        ``stall_limit`` is the most that it reads while somebody decodes; None sets no limit beside the budget.
+        """
         prefilling = [s for s in self._running.values() if s.stage is Stage.PREFILL]
         if not prefilling:
             return Plan([], [])
@@ -210,6 +217,8 @@ class Scheduler:
         budget = self.max_num_batched_tokens - (len(self._running) - len(prefilling))
         if not self._serves_somebody:
             budget = min(budget, MAX_IDLE_TOKENS)
+        if stall_limit is not None and self._streams_run:
+            budget = min(budget, stall_limit)
         scored_budget = self.max_scored_tokens
         groups: list[list[Chunk]] = []
         ready: list[Sequence] = []
@@ -223,7 +232,7 @@ class Scheduler:
                 group.append(Chunk(sequence, todo))
                 continue
             if group:
-                budget -= _padded(group)
+                budget -= padded_length(group)
                 group = []
             if budget <= 0:
                 break
@@ -266,5 +275,6 @@ class Scheduler:
         )
 
 
-def _padded(group: list[Chunk]) -> int:
+def padded_length(group: list[Chunk]) -> int:
+    """Return how many tokens the forward of a group reads, padding included."""
     return len(group) * max(chunk.length for chunk in group)
