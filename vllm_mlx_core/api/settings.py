@@ -23,7 +23,7 @@ class EngineSettings:
     decode_stall_target_ms: float = 100.0
     """How long a running stream may wait for its next token while prompts are read, in milliseconds; 0: any time.
 
-    A step reads 32 tokens of prompts in any case.
+    A step may read 16 tokens of prompts in any case.
     """
     scheduling_policy: Literal["fcfs", "priority", "fair"] = "priority"
     """Who goes first: by arrival, by priority and arrival, or by priority and what users have had."""

@@ -13,10 +13,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-MIN_TOKENS = 32
-"""A step may always read so many: prompts must get on, and smaller chunks cost more than they spare."""
-FIRST_TOKENS = 128
-"""What one may read before anything was measured."""
+MIN_TOKENS = 16
+"""A step may always read so many: prompts must get on, and smaller chunks cost more than they spare.
+
+And no more before anything was measured.
+"""
 MEMORY = 0.5
 """What an observation is still worth when the next one has been made."""
 
@@ -45,7 +46,7 @@ class StallBudget:
         if self._target_s <= 0:
             return None
         if not self._tokens:
-            return FIRST_TOKENS
+            return MIN_TOKENS
         room_s = self._target_s - self._decode_s
         if self._seconds <= 0:
             return None if room_s > 0 else MIN_TOKENS
