@@ -61,6 +61,8 @@ MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--log-level": ("debug", "log_level", "debug"),
     "--max-num-seqs": ("4", "engine.max_num_seqs", 4),
     "--max-queue": ("0", "engine.max_queue", 0),
+    "--decode-stall-target-ms": ("40", "engine.decode_stall_target_ms", 40.0),
+    "--scheduling-policy": ("fair", "engine.scheduling_policy", "fair"),
     "--max-num-batched-tokens": ("512", "engine.max_num_batched_tokens", 512),
     "--max-model-len": ("4096", "engine.max_model_len", 4096),
     "--max-tokens": ("100", "sampling_defaults.max_tokens", 100),
@@ -124,7 +126,7 @@ def test_an_option_says_how_to_quantise(option):
 
 
 def test_every_option_is_covered_by_the_mapping():
-    covered = {*MAPPING, *OF_QUANTIZATION, *ACCEPTED_WITHOUT_EFFECT, "--help"}
+    covered = {*MAPPING, *OF_QUANTIZATION, *ACCEPTED_WITHOUT_EFFECT, "--fair-share", "--help"}
     for action in parser()._actions:
         assert not action.option_strings or covered & set(action.option_strings), action.option_strings
     assert covered <= {option for action in parser()._actions for option in action.option_strings}
@@ -251,3 +253,17 @@ def test_a_bad_value_ends_with_code_2_and_one_line_that_names_the_option(argv, c
     assert exit.value.code == 2
     assert len(error) == 2  # the usage in short, and the error
     assert error[1].startswith(f"vllm-mlx serve: error: argument {argv[0]}: ")
+
+
+def test_shares_are_weights_by_name_and_need_the_policy_that_deals_them_out():
+    argv = ("--scheduling-policy", "fair", "--fair-share", "alice=2", "--fair-share", "bob=0.5")
+    assert parse(*argv)[1].engine.fair_shares == {"alice": 2.0, "bob": 0.5}
+    with pytest.raises(UsageError, match="--scheduling-policy fair"):
+        parse("--fair-share", "alice=2")
+
+
+@pytest.mark.parametrize("share", ["alice", "alice=", "=2", "alice=0", "alice=-1", "alice=inf", "alice=two"])
+def test_a_share_that_is_none_is_refused(share, capsys):
+    with pytest.raises(SystemExit):
+        parse("--scheduling-policy", "fair", "--fair-share", share)
+    assert "--fair-share" in capsys.readouterr().err

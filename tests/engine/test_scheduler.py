@@ -239,18 +239,26 @@ def test_idle_prompts_leave_their_places_to_whoever_comes_and_go_on_where_they_w
     assert s.plan().groups[0][0] == (begun, 40)
 
 
-def test_idle_prompts_that_are_read_and_idle_sequences_that_decode_keep_their_places():
+def test_idle_sequences_that_are_read_or_decode_make_room_only_if_no_place_is_free():
     s = scheduler([], seqs=3)
     for number in range(2):
         s.add(idle(number, 101))
     read, decoding = s.admit()
     read.num_computed = 100
-    decoding.stage = Stage.DECODE
+    decoding.stage, decoding.in_flight = Stage.DECODE, 1
     s.add(sequence(2, 11))
-    s.add(sequence(3, 11))
     assert [each.id for each in s.admit()] == [2]
     plan = s.plan()
     assert (ids(plan.groups), plan.ready) == ([[2]], [read])
+    s.add(sequence(3, 11))
+    assert not list(s.admit())
+    assert [each for each in s if each.is_leaving] == [decoding], "the last to come, once its token is read"
+    decoding.in_flight = 0
+    s.pause(decoding)
+    assert [each.id for each in s.admit()] == [3]
+    s.add(sequence(4, 11))
+    assert [each.id for each in s.admit()] == [4], "a prompt has no token in flight"
+    assert (read.stage, decoding.stage) == (Stage.WAITING, Stage.WAITING)
 
 
 def test_a_paused_prompt_that_is_aborted_is_gone():

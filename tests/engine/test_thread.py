@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import mlx.core as mx
@@ -10,6 +11,7 @@ import pytest
 
 from vllm_mlx_caches.off import OffCache
 from vllm_mlx_core.api import CacheSpec, EngineSettings, ModelError
+from vllm_mlx_core.engine.messages import EngineReport, Inspect, StepResult, Submit
 from vllm_mlx_core.engine.selftest import STEPS
 from vllm_mlx_core.engine.thread import EngineThread
 
@@ -51,3 +53,41 @@ def test_a_stop_while_the_self_test_runs_ends_it_at_its_next_check(generator):
     engine.stop(timeout_s=30)
     assert not engine.is_alive
     assert calls <= 1 + STEPS, "one prompt, read alone"
+
+
+@pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="the time of one thread cannot be read here")
+def test_an_idle_engine_sleeps_until_there_is_work(generator):
+    loaded: Any = generator("qwen3")
+    ended, told = threading.Event(), threading.Event()
+    reports: list[EngineReport] = []
+
+    def heard(step: StepResult) -> None:
+        reports.extend(step.reports)
+        if len(reports) == 3:
+            told.set()
+        if any(update.finish for update in step.updates):
+            ended.set()
+
+    engine = EngineThread("test", Family(lambda: loaded), OffCache(CacheSpec()), EngineSettings(self_test=False))  # type: ignore[arg-type]
+    engine.connect(heard, lambda error: None)
+    engine.start().result(30)
+    (thread,) = (each for each in threading.enumerate() if each.name == "engine test")
+    try:
+        engine.send(Submit(sequence_id=1, request_id="1", prompt=[5, 6, 7], max_tokens=3))
+        assert ended.wait(30)
+        clock = time.pthread_getcpuclockid(thread.ident or 0)
+        for _ in range(200):  # it has a last step to drop
+            before = time.clock_gettime(clock)
+            time.sleep(0.05)
+            if time.clock_gettime(clock) == before:
+                break
+        assert time.clock_gettime(clock) == before, "it takes no time of the processor"
+        for query_id in range(3):
+            engine.send(Inspect(query_id))
+        assert told.wait(30)
+        assert len({report.steps for report in reports}) == 1, "a question is no step"
+        ended.clear()
+        engine.send(Submit(sequence_id=2, request_id="2", prompt=[5, 6, 7], max_tokens=3))
+        assert ended.wait(30), "work wakes it"
+    finally:
+        engine.stop(timeout_s=30)

@@ -31,6 +31,15 @@ class EngineSettings:
     """Most sequences that wait; more are refused with 503."""
     max_num_batched_tokens: int = 2048
     """Most tokens that one step reads, decode and prefill together."""
+    decode_stall_target_ms: float = 100.0
+    """How long a running stream may wait for its next token while prompts are read, in milliseconds; 0: any time.
+
+    A step may read 16 tokens of prompts in any case.
+    """
+    scheduling_policy: Literal["fcfs", "priority", "fair"] = "priority"
+    """Who goes first: by arrival, by priority and arrival, or by priority and what users have had."""
+    fair_shares: Mapping[str, float] = field(default_factory=dict)
+    """Weights of users (names of API keys) under ``fair``, above 0; a user that is not named has 1."""
     max_model_len: int | None = None
     """Context limit; None: the checkpoint's."""
     self_test: bool = True

@@ -11,6 +11,7 @@ from .options import add_reasoning_parser
 from .serve_settings import MIB, default_state_dir
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+SCHEDULING_POLICIES = ("fcfs", "priority", "fair")
 LOG_FORMATS = ("text", "json")
 
 _settings = Settings()
@@ -206,6 +207,29 @@ def add_scheduling(parser: ArgumentParser) -> None:
         type=values.integer(1),
         default=_engine.max_num_batched_tokens,
         help="most tokens that one step reads, prefill and decode together (default: %(default)s)",
+    )
+    group.add_argument(
+        "--decode-stall-target-ms",
+        metavar="MS",
+        type=values.number(0),
+        default=_engine.decode_stall_target_ms,
+        help="how long running streams may wait for their next token while prompts are read; 0 is any time "
+        "(default: %(default)g)",
+    )
+    group.add_argument(
+        "--scheduling-policy",
+        choices=SCHEDULING_POLICIES,
+        default=_engine.scheduling_policy,
+        help="who goes first: who came first, lower priority, or within a priority whose API key has had fewer tokens "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
+        "--fair-share",
+        metavar="NAME=WEIGHT",
+        action="append",
+        type=values.weight,
+        default=[],
+        help="weight of an API key's name under the policy fair; repeat for several (default: 1 for each name)",
     )
     group.add_argument(
         "--max-model-len",

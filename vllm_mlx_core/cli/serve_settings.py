@@ -25,6 +25,9 @@ def to_settings(args: Namespace) -> Settings:
         raise UsageError(
             f"--max-tokens {args.max_tokens} is larger than --max-request-tokens {limit}: the default would be refused."
         )
+    shares = dict(args.fair_share)
+    if shares and args.scheduling_policy != "fair":
+        raise UsageError("--fair-share needs --scheduling-policy fair.")
     return Settings(
         host=args.host,
         port=args.port,
@@ -66,6 +69,9 @@ def to_settings(args: Namespace) -> Settings:
             max_num_seqs=args.max_num_seqs,
             max_queue=args.max_queue,
             max_num_batched_tokens=args.max_num_batched_tokens,
+            decode_stall_target_ms=args.decode_stall_target_ms,
+            scheduling_policy=args.scheduling_policy,
+            fair_shares=shares,
             max_model_len=args.max_model_len,
             self_test=not args.skip_self_test,
             enforce_eager=args.enforce_eager,

@@ -49,6 +49,14 @@ def number(minimum: float, maximum: float | None = None, *, above: bool = False)
     return convert
 
 
+def weight(text: str) -> tuple[str, float]:
+    """Return the name and the number above 0 of ``NAME=WEIGHT``."""
+    who, equals, much = text.rpartition("=")
+    if not equals:
+        raise ArgumentTypeError(f"{text!r} is not NAME=WEIGHT")
+    return name(who), number(0, above=True)(much)
+
+
 def name(text: str) -> str:
     """Return ``text``, which must not be blank or have blanks around it."""
     if not text or text != text.strip():

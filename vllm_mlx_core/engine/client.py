@@ -242,6 +242,7 @@ class ModelClient:
                     choice=choice,
                 ),
                 priority=request.priority,
+                user=request.user or "",
                 salt=cache_salt(request, settings),
             )
             for choice in range(request.n)

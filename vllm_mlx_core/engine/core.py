@@ -40,13 +40,15 @@ from .messages import (
     StepResult,
     Submit,
 )
+from .policies import make_policy
 from .prefill import read_chunk, read_together
 from .prefix_reuse import PrefixReuse
 from .prompt_scores import Scores, are_numbers, positions_per_step, read_scored
 from .sampler import Sampled
-from .scheduler import Chunk, Scheduler
+from .scheduler import Chunk, Scheduler, padded_length
 from .selftest import ServingMode
 from .sequence import Sequence, Stage
+from .stall_budget import StallBudget
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,9 @@ class EngineCore:
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefill_mode=mode.prefill,
             max_scored_tokens=positions_per_step(generator.vocab_size),
+            policy=make_policy(settings),
         )
+        self._stalls = StallBudget(settings.decode_stall_target_ms / 1000)
         self._batches: list[Batch] = []
         self._launched: list[_Launched] = []
         self._scores: list[Scores] = []
@@ -163,8 +167,14 @@ class EngineCore:
                 self._prefixes.find(sequence)
         previous, self._launched = self._launched, []
         self._launch()
+        if self._launched:
+            self._stalls.launched()
         for launched in previous:
             self._settle(launched)
+        if previous:
+            self._stalls.settled()
+        else:
+            self._stalls.rested()
         self._flush(started)
         scores, self._scores = self._scores, []
         self._prefill()
@@ -177,10 +187,14 @@ class EngineCore:
     def _launch(self) -> None:
         """Enqueue the next step of every batch."""
         for batch in list(self._batches):
-            done = [s for s in batch.sequences if s.is_sampled_out]
+            done = [s for s in batch.sequences if s.is_sampled_out or s.is_leaving]
             for sequence in done:
-                sequence.final_state = self._prefixes.state_of(sequence, batch)
+                if sequence.num_computed:
+                    sequence.final_state = self._prefixes.state_of(sequence, batch)
             self._leave(batch, done)
+            for sequence in done:
+                if sequence.is_leaving and not sequence.in_flight:
+                    self._pause(sequence)
             if not batch.sequences:
                 continue
             try:
@@ -213,7 +227,19 @@ class EngineCore:
                 if sequence.final_state is not None:
                     self._prefixes.keep(sequence, sequence.final_state)
                 self._scheduler.finish(sequence)
+            elif sequence.is_leaving:
+                self._pause(sequence)
         self._leave(launched.batch, finished)
+
+    def _pause(self, sequence: Sequence) -> None:
+        """Let a sequence that has left its batch wait for another place.
+
+        Its state is the prefix cache's to keep, so that waiting takes no memory beyond the cache's; what the cache does
+        not keep is computed again.
+        """
+        if sequence.final_state is not None:
+            self._prefixes.keep(sequence, sequence.final_state)
+        self._scheduler.pause(sequence)
 
     def _deliver(self, sequence: Sequence, token: int, logprob: Logprobs | None) -> bool:
         """Note a token and say whether it is the sequence's last."""
@@ -267,7 +293,7 @@ class EngineCore:
 
     def _prefill(self) -> None:
         """Read the prompts that the plan has room for, and let those that are read join a batch."""
-        plan = self._scheduler.plan()
+        plan = self._scheduler.plan(stall_limit=self._stalls.limit)
         for sequence in plan.ready:
             if not sequence.submit.max_tokens:  # a prompt of one token: there is nothing to compute
                 self._end_with_prompt(sequence)
@@ -278,6 +304,7 @@ class EngineCore:
                 self._isolate([sequence])
         for group in plan.groups:
             self._prefilled += sum(chunk.length for chunk in group)
+            self._stalls.read(padded_length(group))
             try:
                 self._read(group)
             except Exception:

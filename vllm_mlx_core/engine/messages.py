@@ -53,6 +53,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     stop_token_ids: Sequence[int] = ()
     sampling: SamplingSpec = SamplingSpec()
     priority: int = 0
+    user: str = ""
+    """Whom to account to; empty: to nobody in particular, who has a share like any other."""
     salt: str = ""
 
 

@@ -1,9 +1,15 @@
-"""Which sequences run, and what each step reads: queues and the token budget. No MLX, no text.
+"""Which sequences run, and what each step reads: places, preemption and the token budget. No MLX, no text.
 
-Policy: lower ``priority`` first, then first come, first served. Decoding sequences take one token each of the step's
-budget; what is left goes to prefill in queue order, so a long prompt never holds up running streams for more than one
-chunk, and a chunk never exceeds the budget. Prompts that are scored have a smaller budget of their own within it and
-are read alone; those that find it spent wait for the next step, and others pass them.
+Who goes first is the policy's to say (``policies``), but for those who have waited too long (``patience``). Decoding
+sequences take one token each of the step's budget; what is left goes to prefill in the policy's order, so a long prompt
+never holds up running streams for more than one chunk, and a chunk never exceeds the budget. Prompts that are scored
+have a smaller budget of their own within it and are read alone; those that find it spent wait for the next step, and
+others pass them.
+
+If every place is taken, who waits may take that of a running sequence of a worse level. A prompt that is being read
+goes back to the queue at once, with what is read of it; a decoding sequence is marked, and goes back (``pause``) as
+soon as its token in flight is read. So that states do not pile up in the queue, it holds those of at most
+``max_num_seqs`` prompts of people: further ones keep their places.
 
 Idle prompts are read only in steps in which nobody is waited for, and in small chunks then, as who comes next waits for
 the step that runs. When somebody comes they go back to the queue with what is read of them: a place is for who uses it.
@@ -11,13 +17,17 @@ the step that runs. When somebody comes they go back to the queue with what is r
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
 
+from .patience import Patience
+from .policies import PriorityPolicy, SchedulingPolicy
+from .policies.policy import Rank
 from .sequence import Sequence, Stage
+from .waiting import WaitingQueue
 
 PrefillMode: TypeAlias = Literal["ragged", "equal", "solo"]
 """Which prompts one forward may read together: of any lengths, of one length, or none."""
@@ -48,16 +58,28 @@ class Plan:
 
 
 class Scheduler:
-    """Waiting and running sequences. Engine thread only; every method but ``plan`` and the counters is O(log n)."""
+    """Waiting and running sequences. Engine thread only.
+
+    ``clock`` counts seconds; it decides who has waited too long and nothing else.
+    """
 
     def __init__(
-        self, *, max_num_seqs: int, max_num_batched_tokens: int, prefill_mode: PrefillMode, max_scored_tokens: int
+        self,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        prefill_mode: PrefillMode,
+        max_scored_tokens: int,
+        policy: SchedulingPolicy | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_scored_tokens = max_scored_tokens
         self.prefill_mode = prefill_mode
-        self._waiting: list[tuple[int, int, Sequence]] = []
+        self._policy = policy or PriorityPolicy()
+        self._patience = Patience(clock, max_num_seqs=max_num_seqs)
+        self._waiting = WaitingQueue(self._policy)
         self._arrivals = count()
         self._running: dict[int, Sequence] = {}
         self._known: dict[int, Sequence] = {}
@@ -66,22 +88,37 @@ class Scheduler:
         """Queue a sequence. Mutates."""
         sequence.arrival = next(self._arrivals)
         self._known[sequence.id] = sequence
-        self._push(sequence)
+        self._wait(sequence)
 
     def requeue(self, sequence: Sequence) -> None:
         """Put a running sequence whose state was lost back where it was in the queue. Mutates."""
-        self._running.pop(sequence.id, None)
+        self._stop(sequence)
         sequence.restart()
-        self._push(sequence)
+        self._wait(sequence)
 
-    def _push(self, sequence: Sequence) -> None:
-        heapq.heappush(self._waiting, (sequence.submit.priority, sequence.arrival, sequence))
+    def pause(self, sequence: Sequence) -> None:
+        """Put a running sequence that gives up its place back where it was in the queue. Mutates.
+
+        No token of it is in flight, and it is in no batch any more.
+        """
+        self._stop(sequence)
+        sequence.pause()
+        self._wait(sequence)
 
     def finish(self, sequence: Sequence) -> None:
         """Forget a sequence and let go of its state. Mutates; safe for one that is not known."""
-        self._running.pop(sequence.id, None)
+        self._stop(sequence)
+        self._waiting.discard(sequence)
         self._known.pop(sequence.id, None)
         sequence.finish()
+
+    def _wait(self, sequence: Sequence) -> None:
+        self._waiting.push(sequence)
+        self._patience.wait(sequence)
+
+    def _stop(self, sequence: Sequence) -> None:
+        if self._running.pop(sequence.id, None) is not None:
+            self._policy.progressed((sequence,))
 
     def get(self, sequence_id: int) -> Sequence | None:
         """Return the unfinished sequence with this id, or None."""
@@ -104,46 +141,84 @@ class Scheduler:
     def admit(self) -> Iterator[Sequence]:
         """Give waiting sequences a place while there are places, and yield them. Mutates.
 
-        One that had a place before comes with the state that it had then.
+        Each may be given what is known of its beginning before the next one is asked for. One that had a place before
+        comes with its tokens, and with the state that it had if it was being read. Decoding sequences that are to make
+        room are marked ``is_leaving``; their places are free once they are paused.
         """
-        first = self._first_waiting()
-        if self._serves_somebody or (first is not None and not first.is_idle):
+        self._policy.progressed(self._running.values())
+        first = self._waiting.first()
+        if first is None:
+            return
+        if self._serves_somebody or not first.is_idle:
             self._pause_idle()
-        while len(self._running) < self.max_num_seqs and (sequence := self._first_waiting()) is not None:
+        self._preempt()
+        while len(self._running) < self.max_num_seqs and (sequence := self._next()) is not None:
             if sequence.is_idle and self._serves_somebody:
                 return
-            heapq.heappop(self._waiting)
+            self._waiting.discard(sequence)
             sequence.stage = Stage.PREFILL
             self._running[sequence.id] = sequence
             yield sequence
+            self._policy.started(sequence)
 
-    def _first_waiting(self) -> Sequence | None:
-        """Return the first of the queue, without those that were aborted there. Mutates."""
-        while self._waiting and self._waiting[0][-1].is_finished:
-            heapq.heappop(self._waiting)
-        return self._waiting[0][-1] if self._waiting else None
+    def _next(self) -> Sequence | None:
+        """Return who gets the next place."""
+        overdue = self._patience.next(self._running.values())
+        if overdue is None:
+            return self._waiting.first()
+        self._patience.give_turn(overdue)
+        return overdue
 
     @property
     def _serves_somebody(self) -> bool:
         return any(not sequence.is_idle for sequence in self._running.values())
 
+    @property
+    def _streams_run(self) -> bool:
+        return any(s.stage is Stage.DECODE and not s.is_idle and s.submit.max_tokens for s in self._running.values())
+
     def _pause_idle(self) -> None:
         """Take the places of idle prompts that are not read to their end. They stay the first of their kind."""
         for sequence in list(self._running.values()):
             if sequence.is_idle and sequence.stage is Stage.PREFILL and sequence.num_to_prefill:
-                del self._running[sequence.id]
-                sequence.pause()
-                self._push(sequence)
+                self.pause(sequence)
 
-    def plan(self) -> Plan:
-        """Return the prefill work of the next step. Does not mutate."""
+    def _preempt(self) -> None:
+        """Make room for those who wait and find every place taken, by sequences of a worse level. Mutates."""
+        running = list(self._running.values())
+        room = self.max_num_seqs - sum(not s.makes_room for s in running)
+        candidates = [s for s in running if s.may_pause and not self._patience.has_turn(s)]
+        for victim in sorted(candidates, key=self._policy.rank, reverse=True):
+            if self._waiting.num_below(self._policy.level(victim)) <= room:
+                return  # fewer still are below the levels of the others
+            if victim.stage is Stage.DECODE:
+                victim.is_leaving = True
+            elif victim.is_idle or self._num_held < self.max_num_seqs:
+                self.pause(victim)
+            else:
+                continue
+            room += 1
+
+    @property
+    def _num_held(self) -> int:
+        """Prompts of people that wait with what is read of them."""
+        held = (s.stage is Stage.WAITING and s.layers is not None and not s.is_idle for s in self._known.values())
+        return sum(held)
+
+    def plan(self, *, stall_limit: int | None = None) -> Plan:
+        """Return the prefill work of the next step. Does not mutate.
+
+        ``stall_limit`` is the most that it reads while somebody decodes; None sets no limit beside the budget.
+        """
         prefilling = [s for s in self._running.values() if s.stage is Stage.PREFILL]
         if not prefilling:
             return Plan([], [])
-        prefilling.sort(key=lambda s: (s.submit.priority, s.arrival))  # who comes later may come first
+        prefilling.sort(key=self._urgency)  # who comes later may come first
         budget = self.max_num_batched_tokens - (len(self._running) - len(prefilling))
         if not self._serves_somebody:
             budget = min(budget, MAX_IDLE_TOKENS)
+        if stall_limit is not None and self._streams_run:
+            budget = min(budget, stall_limit)
         scored_budget = self.max_scored_tokens
         groups: list[list[Chunk]] = []
         ready: list[Sequence] = []
@@ -157,7 +232,7 @@ class Scheduler:
                 group.append(Chunk(sequence, todo))
                 continue
             if group:
-                budget -= _padded(group)
+                budget -= padded_length(group)
                 group = []
             if budget <= 0:
                 break
@@ -171,6 +246,10 @@ class Scheduler:
             group = [Chunk(sequence, min(todo, budget))]
             groups.append(group)
         return Plan(groups, ready)
+
+    def _urgency(self, sequence: Sequence) -> tuple[bool, Rank]:
+        """Return the order in which prompts are read: those that wait too long for it first."""
+        return not self._patience.is_over(sequence), self._policy.rank(sequence)
 
     def _fits(self, group: list[Chunk], sequence: Sequence, budget: int) -> bool:
         """Return whether a whole remaining prompt can join the forward of ``group`` without too much padding.
@@ -196,5 +275,6 @@ class Scheduler:
         )
 
 
-def _padded(group: list[Chunk]) -> int:
+def padded_length(group: list[Chunk]) -> int:
+    """Return how many tokens the forward of a group reads, padding included."""
     return len(group) * max(chunk.length for chunk in group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Stage(Enum):
-    """Where a sequence is; it moves down, or back to WAITING when its state was lost and is computed again."""
+    """Where a sequence is; it moves down, or back to WAITING when it lost its state, or gave its place to another."""
 
     WAITING = "waiting"
     PREFILL = "prefill"
@@ -48,6 +49,14 @@ class Sequence:
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
     """Those of the prompt's tokens, as far as they have been read; they go with the first token."""
     lease: Lease | None = None
+    is_leaving: bool = False
+    """Gives its place to another one as soon as no token of it is in flight."""
+    waiting_since: float = 0.0
+    """When it began to wait for its place, in seconds of the scheduler's clock."""
+    turn_ends: float = -math.inf
+    """Until when nobody may take its place, in seconds of the scheduler's clock."""
+    num_accounted: int = 0
+    """Tokens of prompt and output that count as served to its user, or need not."""
     isolated: bool = False
     """Decodes alone, because a step it took part in failed."""
     restarts: int = 0
@@ -97,6 +106,21 @@ class Sequence:
         """Whether the token in flight is the last one it may have."""
         return len(self.output) + self.in_flight >= self.submit.max_tokens
 
+    @property
+    def makes_room(self) -> bool:
+        """Whether its place is free as soon as its token in flight is read."""
+        return self.is_leaving or (self.stage is Stage.DECODE and self.is_sampled_out)
+
+    @property
+    def may_pause(self) -> bool:
+        """Whether it can give up its place now, or once its token in flight is read, and lose nothing.
+
+        A prompt that is scored is never read twice: it stays until its scores are told.
+        """
+        if self.stage is Stage.PREFILL:
+            return not self.is_scored
+        return self.stage is Stage.DECODE and not self.makes_room and bool(self.in_flight or not self.is_scored)
+
     def take_prompt_logprobs(self) -> list[Logprobs]:
         """Return those of the prompt, which must have been read, and forget them. Mutates."""
         taken, self.prompt_logprobs = self.prompt_logprobs, []
@@ -119,8 +143,12 @@ class Sequence:
                 log.exception("A cached prefix could not be released")
 
     def pause(self) -> None:
-        """Go back to WAITING with what has been read, in a state of its own. Mutates."""
+        """Go back to WAITING with what has been read, if it has a state of its own. No token is in flight. Mutates."""
         self.stage = Stage.WAITING
+        self.is_leaving = False
+        self.final_state = None
+        if self.layers is None:  # it was in a batch
+            self.num_computed = 0
         self.release()
 
     def restart(self) -> None:
@@ -130,6 +158,7 @@ class Sequence:
         self.final_state = None
         self.num_computed = 0
         self.in_flight = 0
+        self.is_leaving = False
         self.prompt_logprobs = []
         self.restarts += 1
         self.release()

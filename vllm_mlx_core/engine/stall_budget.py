@@ -1,0 +1,80 @@
+"""How much of a prompt one step may read while streams run, so that their next tokens are not late.
+
+What a prompt's tokens cost is learned from steps that were measured: the time between two settled steps, less what a
+decode step takes without a prompt. Work is enqueued in order and never waited for at once, so the time of a chunk shows
+when the decode step behind it settles, and that is where it is counted. The cost is one rate, seconds a token, of which
+the latest chunks have the most say: it follows the growing context, and the fixed part of a forward is in it for chunks
+of the size that it leads to. No MLX, no text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+MIN_TOKENS = 16
+"""A step may always read so many: prompts must get on, and smaller chunks cost more than they spare.
+
+And no more before anything was measured.
+"""
+MEMORY = 0.5
+"""What an observation is still worth when the next one has been made."""
+
+
+class StallBudget:
+    """Learns from measured steps how many tokens of prompts the next one may read. Engine thread only.
+
+    ``target_s`` is the longest that a stream should wait for its next token, in seconds; 0 or less sets no limit.
+    ``clock`` counts seconds. ``launched`` and ``settled`` are called in pairs, in the order of the steps, and at most
+    one step is launched before the one before it has settled.
+    """
+
+    def __init__(self, target_s: float, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._target_s = target_s
+        self._clock = clock
+        self._read = 0
+        self._ahead: deque[int] = deque()
+        self._settled_at: float | None = None
+        self._decode_s = 0.0
+        self._seconds = 0.0
+        self._tokens = 0.0
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens that the next step may read if somebody decodes; None: as many as it likes."""
+        if self._target_s <= 0:
+            return None
+        if not self._tokens:
+            return MIN_TOKENS
+        room_s = self._target_s - self._decode_s
+        if self._seconds <= 0:
+            return None if room_s > 0 else MIN_TOKENS
+        return max(MIN_TOKENS, int(room_s * self._tokens / self._seconds))
+
+    def read(self, num_tokens: int) -> None:
+        """Note that so many tokens of prompts were enqueued, padding included. Mutates."""
+        self._read += num_tokens
+
+    def launched(self) -> None:
+        """Note that a decode step was enqueued behind what has been read. Mutates."""
+        self._ahead.append(self._read)
+        self._read = 0
+
+    def settled(self) -> None:
+        """Note that the tokens of the oldest launched step are there, and learn from when. Mutates."""
+        num_tokens, now = self._ahead.popleft(), self._clock()
+        if self._settled_at is not None:
+            self._learn(now - self._settled_at, num_tokens)
+        self._settled_at = now
+
+    def rested(self) -> None:
+        """Note that a step had no tokens to wait for: how long it took says nothing. Mutates."""
+        self._settled_at = None
+
+    def _learn(self, seconds: float, num_tokens: int) -> None:
+        if num_tokens:
+            self._seconds = MEMORY * self._seconds + max(0.0, seconds - self._decode_s)
+            self._tokens = MEMORY * self._tokens + num_tokens
+        else:
+            self._decode_s += (1 - MEMORY) * (seconds - self._decode_s) if self._decode_s else seconds
