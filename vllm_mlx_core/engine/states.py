@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.models.cache import BatchKVCache, KVCache
 
 Layers = list[Any]
 
@@ -61,6 +62,12 @@ def extract(batch: Layers, row: int) -> Layers:
 def always_truncates(layers: Layers) -> bool:
     """Return whether a state can drop its latest tokens whatever it has read: plain KV only, no windows."""
     return all(truncates(c) and not _is_windowed(c) for layer in layers for c in members(layer))
+
+
+def token_bytes(layers: Layers) -> int:
+    """Return the bytes that one row keeps for each token: those of plain KV, whose padding costs as much as tokens."""
+    plain = [c for layer in layers for c in members(layer) if type(c) in (KVCache, BatchKVCache) and not c.empty()]
+    return sum(a.nbytes // (a.shape[0] * a.shape[2]) for cache in plain for a in (cache.keys, cache.values))
 
 
 def arrays(layers: Layers) -> list[Any]:
