@@ -237,13 +237,13 @@ class Scheduler:
             if budget <= 0:
                 break
             if sequence.is_scored:
-                length = min(todo, budget, scored_budget)
+                length = min(sequence.num_to_stop, budget, scored_budget)
                 if length:
                     groups.append([Chunk(sequence, length)])
                     budget -= length
                     scored_budget -= length
                 continue
-            group = [Chunk(sequence, min(todo, budget))]
+            group = [Chunk(sequence, min(sequence.num_to_stop, budget))]
             groups.append(group)
         return Plan(groups, ready)
 
@@ -260,7 +260,7 @@ class Scheduler:
         first, todo = group[0].sequence, sequence.num_to_prefill
         if sequence.isolated or first.isolated or sequence.is_scored or self.prefill_mode == "solo":
             return False
-        if group[0].length < first.num_to_prefill:  # a piece of a long prompt
+        if group[0].length < first.num_to_prefill or sequence.num_to_stop < todo:  # a piece of a long prompt
             return False
         if self.prefill_mode == "equal" and (todo != group[0].length or first.num_computed or sequence.num_computed):
             return False

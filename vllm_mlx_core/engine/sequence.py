@@ -49,6 +49,8 @@ class Sequence:
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
     """Those of the prompt's tokens, as far as they have been read; they go with the first token."""
     lease: Lease | None = None
+    stops: set[int] = field(default_factory=set)
+    """Token counts at which the reading of its prompt pauses, so that its state there can be kept or copied."""
     is_leaving: bool = False
     """Gives its place to another one as soon as no token of it is in flight."""
     waiting_since: float = 0.0
@@ -80,6 +82,12 @@ class Sequence:
     def num_to_prefill(self) -> int:
         """Tokens still to read before it can decode: all but the last one, which the first decode step reads."""
         return self.num_tokens - 1 - self.num_computed
+
+    @property
+    def num_to_stop(self) -> int:
+        """Tokens that can be read at once: ``num_to_prefill``, or fewer if reading pauses before that."""
+        todo = self.num_to_prefill
+        return min((gap for stop in self.stops if 0 < (gap := stop - self.num_computed) < todo), default=todo)
 
     @property
     def last_token(self) -> int:
