@@ -83,7 +83,9 @@ class EngineCore:
         self._generator = CapturedGenerator(generator) if mode.captured else generator
         self._mode = mode
         self._prefixes = PrefixReuse(
-            cache if mode.resumable and not cache.keeps_nothing else None, settings.kv_cache_quantization
+            cache if mode.resumable and not cache.keeps_nothing else None,
+            settings.kv_cache_quantization,
+            truncatable_tokens=states.truncatable_tokens(generator.make_cache()),
         )
         self._emit = emit
         policy = make_policy(settings)
@@ -354,6 +356,7 @@ class EngineCore:
             layers = read_chunk(self._generator, chunk)
             self._sharing.hand_on([sequence], layers, self._scheduler.running)
         if sequence.num_to_prefill:
+            self._prefixes.keep_at_stop(sequence)
             return
         assert sequence.layers is not None
         if sequence.submit.max_tokens:

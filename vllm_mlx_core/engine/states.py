@@ -7,6 +7,7 @@ Engine thread only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,6 +96,17 @@ def truncates(cache: Any) -> bool:
     A chunked one says so even after it has dropped tokens from its front, which going back would need.
     """
     return bool(cache.is_trimmable()) and not getattr(cache, "start_position", 0)
+
+
+def truncatable_tokens(layers: Layers) -> float:
+    """Return the number of tokens from which on a state cannot drop its latest ones any more; infinity for plain KV."""
+    return min((_truncatable_tokens(cache) for layer in layers for cache in members(layer)), default=math.inf)
+
+
+def _truncatable_tokens(cache: Any) -> float:
+    if not truncates(cache):
+        return 0
+    return float(getattr(cache, "max_size", getattr(cache, "chunk_size", math.inf)))
 
 
 def _is_windowed(cache: Any) -> bool:
