@@ -244,6 +244,7 @@ class ModelClient:
                 priority=request.priority,
                 user=request.user or "",
                 salt=cache_salt(request, settings),
+                expected=request.expected,
             )
             for choice in range(request.n)
         ]
