@@ -20,7 +20,7 @@ from vllm_mlx_core import AsyncEngine
 from vllm_mlx_core.api import EngineSettings, SamplingParams, Settings
 
 CHECKED = str(Path(__file__).parent / "plugins" / "checked_cache.py")
-POLICIES = ["radix", "lru", "lru,max_entries=5"]
+POLICIES = ["radix", "lru", "lru,max_entries=5", "paged,block_size=16"]
 ARCHITECTURES = ["llama", "gemma3", "mamba2", "qwen3_next", "falcon_h1", "llama4", "deepseek_v32"]
 TRUNK = [p * p % 180 + 3 for p in range(120)]
 

@@ -65,6 +65,7 @@ from .messages import (
     TokenLogprob,
     TokenLogprobs,
     Usage,
+    WarmUpStats,
 )
 from .models import (
     Checkpoint,
@@ -166,6 +167,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "VllmMlxError",
+    "WarmUpStats",
     "common_prefix",
     "encode_prompt",
     "hookimpl",

@@ -245,6 +245,7 @@ class ModelClient:
                 boundaries=prompt.boundaries,
                 user=request.user or "",
                 salt=cache_salt(request, settings),
+                expected=request.expected,
             )
             for choice in range(request.n)
         ]

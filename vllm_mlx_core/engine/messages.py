@@ -58,6 +58,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     user: str = ""
     """Whom to account to; empty: to nobody in particular, who has a share like any other."""
     salt: str = ""
+    expected: bool = False
+    """Whether what it leaves in the prefix cache counts as somebody's, even if it is idle."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):

@@ -108,7 +108,7 @@ class PrefixReuse:
         cache = self._cache
         if cache is not None:
             tokens, submit = sequence.tokens[: state.num_tokens], sequence.submit
-            self._guarded(lambda: cache.insert(tokens, state, salt=submit.salt, idle=sequence.is_idle))
+            self._guarded(lambda: cache.insert(tokens, state, salt=submit.salt, idle=sequence.leaves_idle_states))
 
     def check(self) -> None:
         """Verify the policy's books."""

@@ -111,6 +111,11 @@ class Sequence:
         return self.submit.priority >= IDLE_PRIORITY
 
     @property
+    def leaves_idle_states(self) -> bool:
+        """Whether what it leaves in the prefix cache is of use to nobody who waits or is expected."""
+        return self.is_idle and not self.submit.expected
+
+    @property
     def is_scored(self) -> bool:
         """Whether its prompt is to be read for its log-probabilities as well: not again once they are told."""
         return self.submit.sampling.prompt_logprobs is not None and not self.output

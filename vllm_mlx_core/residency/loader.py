@@ -12,7 +12,7 @@ from vllm_mlx_core.engine.thread import EXIT_GRACE_S, EngineThread
 from vllm_mlx_core.host import Host
 
 from .capabilities import capabilities
-from .choices import check_names, choose_parsers, make_cache, parser_classes
+from .choices import check_names, check_warm_prompts, choose_parsers, make_cache, parser_classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
     cache = settings.engine.cache or host.choose_cache(checkpoint, family_name, settings) or "off"
     family = family_class(checkpoint, options)
     policy = make_cache(cache, host, settings.engine)
+    check_warm_prompts(settings, policy, cache)
     name = settings.served_model_name or checkpoint.name or checkpoint.path.name
 
     options.progress("loading the model", None)

@@ -64,6 +64,7 @@ class Cleared(msgspec.Struct, kw_only=True):
     status: Literal["cleared"] = "cleared"
     freed_mb: float
     models: Mapping[str, float]
+    rewarm_scheduled: bool
 
 
 def to_cache(stats: Sequence[ModelStats]) -> Cache:
@@ -92,10 +93,12 @@ def to_report(stats: Sequence[ModelStats], text_of: Callable[[str, int], str]) -
     return CacheReport(cache=to_cache(stats), models={each.model: _to_model_cache(each, text_of) for each in stats})
 
 
-def to_cleared(freed: Mapping[str, int]) -> Cleared:
-    """Return what was freed, by model. Pure."""
+def to_cleared(freed: Mapping[str, int], *, rewarm: bool) -> Cleared:
+    """Return what was freed, by model, and whether what is to be warm is read again. Pure."""
     return Cleared(
-        freed_mb=megabytes(sum(freed.values())), models={model: megabytes(nbytes) for model, nbytes in freed.items()}
+        freed_mb=megabytes(sum(freed.values())),
+        models={model: megabytes(nbytes) for model, nbytes in freed.items()},
+        rewarm_scheduled=rewarm,
     )
 
 
