@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import itertools
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -22,15 +20,6 @@ ARCHITECTURES = ["llama", "gemma3", "mamba2", "qwen3_next", "nemotron_h"]
 
 def settings(**engine) -> Settings:
     return Settings(timeout_s=240, engine=EngineSettings(**{"max_num_batched_tokens": 64, **engine}))
-
-
-@pytest.fixture(autouse=True)
-def counted(monkeypatch):
-    """Return the prompt tokens computed in each step since the test began."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "plugins"))
-    counted = importlib.import_module("step_counter").counted
-    counted.clear()
-    return counted
 
 
 def engine_of(path, **engine) -> AsyncEngine:
@@ -80,29 +69,29 @@ async def num_running(engine: AsyncEngine) -> int:
 
 @pytest.mark.parametrize("cache", ["radix", "off"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-async def test_a_common_beginning_is_read_once(architecture, cache, tiny_model, counted):
+async def test_a_common_beginning_is_read_once(architecture, cache, tiny_model, step_counter):
     prompts = [COMMON + end for end in ENDS]
     async with engine_of(tiny_model(architecture), cache="off") as engine:
         alone = [(await ask(engine, prompt)).token_ids for prompt in prompts]
-    counted.clear()
+    step_counter.clear()
     async with engine_of(tiny_model(architecture), cache=cache) as engine:
         answers = await asyncio.gather(*(ask(engine, prompt) for prompt in prompts))
         later = await ask(engine, prompts[0])
     assert [answer.token_ids for answer in answers] == alone
     assert later.token_ids == alone[0]
     again = len(COMMON) + 3 if cache == "off" else 0
-    assert sum(counted) <= len(COMMON) + 3 * len(ENDS) + again + 3
+    assert sum(step_counter) <= len(COMMON) + 3 * len(ENDS) + again + 3
     assert [answer.cached_tokens for answer in answers] == [0] + [len(COMMON)] * (len(ENDS) - 1)
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "llama4"])
-async def test_the_completions_of_one_prompt_fork_when_it_is_read(architecture, tiny_model, counted):
+async def test_the_completions_of_one_prompt_fork_when_it_is_read(architecture, tiny_model, step_counter):
     sampled = {"temperature": 1.0, "seed": 4, "logprobs": 0}
     async with engine_of(tiny_model(architecture), cache="off") as engine:
         alone = [await ask(engine, COMMON, sampling=sampled)]
-        counted.clear()
+        step_counter.clear()
         forked = await ask_for(engine, COMMON, n=4, sampling=sampled)
-        assert sum(counted) == len(COMMON) - 1
+        assert sum(step_counter) == len(COMMON) - 1
         again = await ask_for(engine, COMMON, n=4, sampling=sampled)
     assert {each.cached_tokens for each in forked} == {0}, "the request has read its prompt"
     assert forked[0].token_ids == alone[0].token_ids
@@ -110,25 +99,25 @@ async def test_the_completions_of_one_prompt_fork_when_it_is_read(architecture, 
     assert len({tuple(each.token_ids) for each in forked}) == 4
 
 
-async def test_who_arrives_while_another_answers_takes_what_that_has_read(tiny_model, counted):
+async def test_who_arrives_while_another_answers_takes_what_that_has_read(tiny_model, step_counter):
     async def has_read(num_tokens: int) -> bool:
-        return bool(sum(counted) >= num_tokens)
+        return bool(sum(step_counter) >= num_tokens)
 
     async with engine_of(tiny_model("llama"), cache="off") as engine:
         alone = (await ask(engine, COMMON + ENDS[1])).token_ids
         long = asyncio.ensure_future(ask(engine, COMMON + ENDS[0], sampling={"max_tokens": 400}))
         await until(lambda: has_read(2 * len(COMMON)))
-        counted.clear()
+        step_counter.clear()
         answer = await ask(engine, COMMON + ENDS[1])
         assert not long.done(), "it ended too early for the test"
         assert answer.token_ids == alone
         assert answer.cached_tokens == len(COMMON)
-        assert sum(counted) == 3
+        assert sum(step_counter) == 3
         await long
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3_next"])
-async def test_if_the_reader_leaves_another_one_reads(architecture, tiny_model, until_idle):
+async def test_if_the_reader_leaves_another_one_reads(architecture, tiny_model, until_idle, step_counter):
     prompts = [COMMON * 4 + end for end in ENDS]
     async with engine_of(tiny_model(architecture), cache="off") as engine:
         alone = [(await ask(engine, prompt)).token_ids for prompt in prompts]
@@ -146,7 +135,7 @@ async def test_if_the_reader_leaves_another_one_reads(architecture, tiny_model, 
         await until_idle(engine)
 
 
-async def test_salts_keep_beginnings_apart(tiny_model):
+async def test_salts_keep_beginnings_apart(tiny_model, step_counter):
     async with engine_of(tiny_model("llama"), cache="off") as engine:
         answers = await asyncio.gather(
             *(ask(engine, COMMON + end, cache_salt=f"s{n % 2}") for n, end in enumerate(ENDS))
@@ -154,7 +143,7 @@ async def test_salts_keep_beginnings_apart(tiny_model):
     assert [answer.cached_tokens for answer in answers] == [0, 0] + [len(COMMON)] * (len(ENDS) - 2)
 
 
-async def test_nobody_waits_for_who_is_less_urgent(tiny_model):
+async def test_nobody_waits_for_who_is_less_urgent(tiny_model, step_counter):
     prompts = [COMMON * 8 + end for end in ENDS[:2]]
     async with engine_of(tiny_model("llama"), cache="off") as engine:
         slow = asyncio.ensure_future(ask(engine, prompts[0], priority=9))

@@ -29,6 +29,8 @@ def to_settings(args: Namespace) -> Settings:
     if shares and args.scheduling_policy != "fair":
         raise UsageError("--fair-share needs --scheduling-policy fair.")
     api_keys = _api_keys(args.api_key, _path(args.api_key_file))
+    if unknown := shares.keys() - {key.user(number) for number, key in enumerate(api_keys, 1)}:
+        raise UsageError(f"--fair-share: no API key has the name {min(unknown)}.")
     if args.warm_prompts is not None and args.cache_isolation == "key" and api_keys:
         raise UsageError("--warm-prompts needs --cache-isolation none: no key would share what was read for nobody.")
     return Settings(
