@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,17 @@ def recurrent(tokens):
 
 def windowed(tokens):
     return FakeState(tokens, can_truncate=len(tokens) < 8, bytes_per_token=TOKEN, is_windowed=True)
+
+
+class Padded(FakeState):
+    """A state whose parts hold more than their share of it."""
+
+    def segment(self, start, stop):
+        return replace(super().segment(start, stop), bytes_per_token=TOKEN + 3)
+
+
+def padded(tokens):
+    return Padded(tokens, bytes_per_token=TOKEN)
 
 
 def keep(cache, tokens, kind=plain, **how):
@@ -65,13 +78,6 @@ def test_blocks_of_one_beginning_are_not_found_behind_another():
     keep(cache, (2, 2, 2, 2))
     assert found(cache, (2, 2, 2, 2, 5, 6, 7, 8, 9)) == 4
     assert found(cache, (5, 6, 7, 8, 9)) == 0
-
-
-def test_no_salt_continues_the_prompts_of_another():
-    cache = make(block_size=1)
-    keep(cache, (1, 2, 3))
-    keep(cache, (2, 3), salt="\1\0\0\0")  # packed, it is the token 1
-    assert [found(cache, (1, 2, 3, 4), salt=salt) for salt in ("", "\1\0\0\0", "\1")] == [3, 0, 0]
 
 
 def test_an_end_that_fills_no_block_is_kept_and_grows_by_copying():
@@ -166,6 +172,37 @@ def test_what_is_leased_is_not_taken_and_nothing_is_dropped_in_vain():
     assert found(cache, (3, 3, 3, 3, 3, 3)) == 5
 
 
+def test_what_is_added_to_does_not_make_room_for_it():
+    cache = make(100, block_size=4)
+    keep(cache, SYSTEM[:8])
+    keep(cache, SYSTEM[:12])
+    assert found(cache, SYSTEM[:13]) == 8
+    cache.clear()
+    keep(cache, SYSTEM[:6])
+    keep(cache, SYSTEM[:11])
+    assert found(cache, SYSTEM[:12]) == 6
+
+
+def test_an_end_needs_no_room_beside_the_one_whose_place_it_takes():
+    cache = make(100, block_size=4, max_blocks=3)
+    keep(cache, SYSTEM[:9])
+    keep(cache, SYSTEM[:10])
+    assert (found(cache, SYSTEM[:11]), held(cache)) == (10, (3, 100))
+
+
+def test_parts_that_hold_more_than_their_share_do_not_exceed_the_budget():
+    cache = make(100, block_size=4)
+    keep(cache, SYSTEM[:10], padded)
+    assert (found(cache, SYSTEM[:11]), held(cache)) == (4, (1, 4 * (TOKEN + 3)))
+
+
+def test_a_state_larger_than_the_budget_drives_out_nothing():
+    cache = make(100, block_size=4)
+    keep(cache, (1,) * 5)
+    keep(cache, (2,) * 11)
+    assert (found(cache, (1,) * 6), found(cache, (2,) * 12)) == (5, 0)
+
+
 def test_idle_prompts_have_an_eighth_of_the_blocks_at_the_cost_of_others():
     cache = make(block_size=1, max_blocks=16)
     keep(cache, tuple(range(16)))
@@ -240,7 +277,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    kind=st.sampled_from([plain, recurrent, windowed]),
+    kind=st.sampled_from([plain, recurrent, windowed, padded]),
     block_size=st.integers(1, 5),
     max_blocks=st.integers(1, 8),
     max_bytes=st.sampled_from([None, 60, 130]),
