@@ -107,7 +107,7 @@ class Server:
             "logit_bias": {"2": -100},  # the end token of most small models: answers must not end early
         }
         first: float | None = None
-        text, usage = "", {}
+        text, usage = "", dict[str, Any]()
         async with (
             httpx.AsyncClient(timeout=TIMEOUT_S) as client,
             client.stream("POST", f"{self.url}/v1/chat/completions", json=body) as response,
@@ -169,10 +169,10 @@ def question(n: int, seed: int) -> Message:
     return {"role": "user", "content": f"[{seed}] {words(n, seed)}"}
 
 
-async def warm_up(*servers: Server) -> None:
-    """Have every server compute something."""
+async def warm_up(*servers: Server, together: int = 1) -> None:
+    """Have every server compute something, so that none of its figures is that of a first time."""
     for server in servers:
-        await server.ask([question(20, 1)], 4)
+        await asyncio.gather(*(server.ask([question(20, n)], 8) for n in range(together)))
 
 
 async def converse(server: Server, args: argparse.Namespace) -> tuple[list[Answer], list[list[Message]]]:
@@ -206,16 +206,15 @@ def between(known: dict[int, float], turn: int) -> float:
 async def conversation(args: argparse.Namespace) -> list[Row]:
     """Return a row for each turn, and one for all."""
     with ExitStack() as stack:
-        ours, theirs, cold = (
-            stack.enter_context(running(name, args.model, *options))
-            for name, options in (("ours", ()), ("theirs", ()), ("ours", ("--cache", "off")))
-        )
+        ours = stack.enter_context(running("ours", args.model))
+        theirs = stack.enter_context(running("theirs", args.model))
+        cold = stack.enter_context(running("ours", args.model, "--cache", "off"))
         await warm_up(ours, theirs, cold)
         our_answers, sent = await converse(ours, args)
         their_answers, _ = await converse(theirs, args)
         turns = sorted({0, len(sent) // 2, len(sent) - 1})
         cold_s = {turn: (await cold.ask(sent[turn], 1)).ttft_s for turn in turns}
-    rows = []
+    rows: list[Row] = []
     for turn, (mine, other, least) in enumerate(zip(our_answers, their_answers, fewest(our_answers), strict=True)):
         rows.append(
             {
@@ -246,14 +245,15 @@ async def conversation(args: argparse.Namespace) -> list[Row]:
 async def burst(args: argparse.Namespace) -> list[Row]:
     """Return a row for each server and time."""
     beginning = system(args.words(1500), 5)
-    rows = []
-    for name, server, options in (
+    rows: list[Row] = []
+    runs: tuple[tuple[str, str, Sequence[str]], ...] = (
         ("ours", "ours", ()),
         ("cache off", "ours", ("--cache", "off")),
         ("theirs", "theirs", ()),
-    ):
+    )
+    for name, server, options in runs:
         with running(server, args.model, *options) as asked:
-            await warm_up(asked)
+            await warm_up(asked, together=BURST)
             for time_asked in ("first", "second"):
                 if (name, time_asked) == ("cache off", "second"):
                     continue  # it would be the first once more
@@ -293,7 +293,7 @@ async def restart(args: argparse.Namespace) -> list[Row]:
         files = [file for file in Path(folder).rglob("*") if file.is_file()]
         disk_mb = sum(file.stat().st_size for file in files) / 2**20
     cold, warm = answers
-    row = {
+    row: Row = {
         "prompt": cold.prompt_tokens,
         "cold_ttft_ms": 1000 * cold.ttft_s,
         "restarted_ttft_ms": 1000 * warm.ttft_s,
