@@ -84,6 +84,14 @@ def test_a_window_that_is_not_full_goes_back_and_a_full_one_does_not():
     assert found(cache, (*SYSTEM, 1)) == len(SYSTEM)
 
 
+@pytest.mark.parametrize("prompt", [(2, 0), (2, 0, 0, 5)])
+def test_a_window_goes_back_to_where_the_prompt_leaves_its_way(prompt):
+    cache = make()
+    keep_window(cache, (2, 1), full=False)
+    keep_window(cache, (2, 0, 0, 0), full=True)
+    assert found(cache, prompt) == 1
+
+
 def test_a_run_that_leads_nowhere_goes_with_the_point_it_led_to():
     cache = make()
     keep_point(cache, (*SYSTEM, 1))

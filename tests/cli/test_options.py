@@ -261,8 +261,11 @@ def test_a_bad_value_ends_with_code_2_and_one_line_that_names_the_option(argv, c
 
 
 def test_shares_are_weights_by_name_and_need_the_policy_that_deals_them_out():
-    argv = ("--scheduling-policy", "fair", "--fair-share", "alice=2", "--fair-share", "bob=0.5")
-    assert parse(*argv)[1].engine.fair_shares == {"alice": 2.0, "bob": 0.5}
+    keys = ("--api-key", "alice:secret-of-alice", "--api-key", "secret-of-nobody")
+    argv = (*keys, "--scheduling-policy", "fair", "--fair-share", "alice=2", "--fair-share", "key-2=0.5")
+    assert parse(*argv)[1].engine.fair_shares == {"alice": 2.0, "key-2": 0.5}
+    with pytest.raises(UsageError, match="no API key has the name bob"):
+        parse(*argv, "--fair-share", "bob=3")
     with pytest.raises(UsageError, match="--scheduling-policy fair"):
         parse("--fair-share", "alice=2")
 

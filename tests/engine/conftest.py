@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,15 @@ def generator(tiny_model):
         return family(checkpoint, LoadOptions()).load_generator()
 
     return load
+
+
+@pytest.fixture
+def step_counter(monkeypatch) -> list[int]:
+    """Return the numbers of prompt tokens that engines with the plugin ``step_counter`` compute, one for each step."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "plugins"))
+    counted: list[int] = importlib.import_module("step_counter").counted
+    counted.clear()
+    return counted
 
 
 @pytest.fixture

@@ -95,3 +95,17 @@ async def test_who_is_preempted_says_what_it_would_have_said(architecture, cache
             assert [each.token_ids for each in answers] == [each.token_ids for each in urgent_alone], number
         for each, expected in zip(asked, alone, strict=True):
             assert_same(await each.answer(), expected)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "mamba2", "qwen3_next", "llama4"])
+async def test_who_was_preempted_reads_nothing_again_that_the_cache_has_kept(architecture, tiny_model, step_counter):
+    engine = AsyncEngine(tiny_model(architecture), plugins=["step_counter"], settings=settings(1, cache="radix"))
+    async with engine:
+        asked = Asking(engine, PROMPT, sampled(GREEDY, 60), priority=5)
+        await asked.until(3)
+        step_counter.clear()
+        urgent = await Asking(engine, URGENT[0], sampled(GREEDY, 5)).answer()
+        assert len(urgent.token_ids) == 5
+        assert not asked.has_ended
+        assert len((await asked.answer()).token_ids) == 60
+    assert sum(step_counter) == len(URGENT[0]) - 1

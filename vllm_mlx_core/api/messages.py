@@ -165,10 +165,15 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt as the model sees it: its text (empty if it came as token ids) and its token ids."""
+    """A prompt as the model sees it: its text (empty if it came as token ids) and its token ids.
+
+    ``boundaries`` are numbers of tokens, rising, after which a message ends, as far as that is known. Another
+    conversation may part from this one there, so models whose states cannot go back keep some at these points.
+    """
 
     text: str
     token_ids: Sequence[int]
+    boundaries: Sequence[int] = ()
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):

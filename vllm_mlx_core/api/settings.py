@@ -64,6 +64,10 @@ class ApiKey:
     name: str | None = None
     """Whom it belongs to, for accounting; None: it is called by its number. Keys of one name are one user's."""
 
+    def user(self, number: int) -> str:
+        """Return what its user is called if it is the ``number``-th of the keys, counted from 1."""
+        return self.name or f"key-{number}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:

@@ -29,6 +29,8 @@ def to_settings(args: Namespace) -> Settings:
     if shares and args.scheduling_policy != "fair":
         raise UsageError("--fair-share needs --scheduling-policy fair.")
     api_keys = _api_keys(args.api_key, _path(args.api_key_file))
+    if unknown := shares.keys() - {key.user(number) for number, key in enumerate(api_keys, 1)}:
+        raise UsageError(f"--fair-share: no API key has the name {min(unknown)}.")
     if args.warm_prompts is not None and args.cache_isolation == "key" and api_keys:
         raise UsageError("--warm-prompts needs --cache-isolation none: no key would share what was read for nobody.")
     return Settings(
@@ -49,9 +51,7 @@ def to_settings(args: Namespace) -> Settings:
         served_model_name=args.served_model_name,
         protocols=tuple(args.protocol),
         cache_isolation=args.cache_isolation,
-        warm_prompts=()
-        if args.warm_prompts is None
-        else tuple(warm_prompts.read(Path(args.warm_prompts).expanduser())),
+        warm_prompts=_warm_prompts(_path(args.warm_prompts)),
         state_dir=Path(args.state_dir),
         log_level=args.log_level,
         log_format=args.log_format,

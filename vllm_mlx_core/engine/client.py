@@ -242,6 +242,7 @@ class ModelClient:
                     choice=choice,
                 ),
                 priority=request.priority,
+                boundaries=prompt.boundaries,
                 user=request.user or "",
                 salt=cache_salt(request, settings),
                 expected=request.expected,

@@ -53,6 +53,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     stop_token_ids: Sequence[int] = ()
     sampling: SamplingSpec = SamplingSpec()
     priority: int = 0
+    boundaries: Sequence[int] = ()
+    """Token counts of the prompt after which its messages end, rising: worth resuming at."""
     user: str = ""
     """Whom to account to; empty: to nobody in particular, who has a share like any other."""
     salt: str = ""

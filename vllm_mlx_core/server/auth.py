@@ -27,7 +27,7 @@ class Auth:
         self._app = app
         named = [key if isinstance(key, ApiKey) else ApiKey(key) for key in keys]
         self._digests = [_digest(key.key.encode()) for key in named]
-        self._users = [key.name or f"key-{number}" for number, key in enumerate(named, 1)]
+        self._users = [key.user(number) for number, key in enumerate(named, 1)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or raise AuthenticationFailed."""

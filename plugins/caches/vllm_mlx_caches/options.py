@@ -6,6 +6,8 @@ import argparse
 
 from vllm_mlx_core.api import Settings, UsageError
 
+from .paged import BLOCK_SIZE, MAX_BLOCKS
+
 PREFIX_CACHE_SIZE = 100
 
 
@@ -36,6 +38,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_count,
         help=f"that number; needs --no-memory-aware-cache (default: {PREFIX_CACHE_SIZE})",
     )
+    group.add_argument(
+        "--use-paged-cache",
+        action="store_true",
+        help="keep the prefix cache in blocks of equal size and bound their number as well as memory: --cache paged",
+    )
+    group.add_argument(
+        "--paged-cache-block-size",
+        metavar="N",
+        type=_count,
+        help=f"tokens in a block; needs --use-paged-cache (default: {BLOCK_SIZE})",
+    )
+    group.add_argument(
+        "--max-cache-blocks",
+        metavar="N",
+        type=_count,
+        help=f"number of blocks; needs --use-paged-cache (default: {MAX_BLOCKS})",
+    )
 
 
 def check_options(settings: Settings) -> None:
@@ -44,6 +63,7 @@ def check_options(settings: Settings) -> None:
     short = {
         "--disable-prefix-cache": given.get("enable_prefix_cache") is False,
         "--no-memory-aware-cache": bool(given.get("no_memory_aware_cache")),
+        "--use-paged-cache": bool(given.get("use_paged_cache")),
     }
     used = [option for option, is_used in short.items() if is_used]
     if settings.engine.cache and used:
@@ -52,6 +72,12 @@ def check_options(settings: Settings) -> None:
         raise UsageError(f"{used[0]} and {used[1]} contradict each other.")
     if given.get("prefix_cache_size") is not None and not short["--no-memory-aware-cache"]:
         raise UsageError("--prefix-cache-size needs --no-memory-aware-cache; else --cache-memory-mb is the bound.")
+    for option, name in (
+        ("--paged-cache-block-size", "paged_cache_block_size"),
+        ("--max-cache-blocks", "max_cache_blocks"),
+    ):
+        if given.get(name) is not None and not short["--use-paged-cache"]:
+            raise UsageError(f"{option} needs --use-paged-cache.")
 
 
 def chosen(settings: Settings) -> str | None:
@@ -61,6 +87,9 @@ def chosen(settings: Settings) -> str | None:
         return "off"
     if given.get("no_memory_aware_cache"):
         return f"lru:max_entries={given.get('prefix_cache_size') or PREFIX_CACHE_SIZE}"
+    if given.get("use_paged_cache"):
+        block_size = given.get("paged_cache_block_size") or BLOCK_SIZE
+        return f"paged:block_size={block_size},max_blocks={given.get('max_cache_blocks') or MAX_BLOCKS}"
     return None
 
 

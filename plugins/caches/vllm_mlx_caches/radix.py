@@ -260,19 +260,27 @@ class RadixCache(CachePolicy):
 
 
 def _resume(path: Walk, most: int) -> _Match | None:
-    """Return where a prompt of ``most + 1`` tokens that goes this way resumes, or None."""
+    """Return where a prompt of ``most + 1`` tokens that goes this way resumes, or None.
+
+    A window that is not full yet goes back to where the prompt leaves its way, which may be before the last run.
+    """
     reach = min(path.length, most)
     if reach <= 0:
         return None
     last = path.last
     if not last.needs_snapshot:
         return _Match(reach, last, None)
-    for node in subtree(last):
-        if node.snapshot is not None and node.snapshot.can_truncate and node.end >= reach:
-            return _Match(reach, node, node.snapshot.truncate(reach))
+    seen: Node | None = None
     for node in reversed(path.nodes):
-        if node.snapshot is not None and node.end <= reach:
-            return _Match(node.end, node, node.snapshot)
+        point = min(reach, node.end)
+        if point <= node.start:
+            continue
+        if node.snapshot is not None and node.end == point:
+            return _Match(point, node, node.snapshot)
+        for below in subtree(node, without=seen):
+            if below.snapshot is not None and below.snapshot.can_truncate:
+                return _Match(point, below, below.snapshot.truncate(point))
+        seen = node
     return None
 
 

@@ -139,11 +139,16 @@ def split(path: Walk) -> Node:
     return last if last.end == path.length else last.cut(path.length - last.start)
 
 
-def subtree(node: Node) -> Iterator[Node]:
-    """Yield ``node``, unless it is a root, and all below it, each before what follows it. The tree must not change."""
+def subtree(node: Node, *, without: Node | None = None) -> Iterator[Node]:
+    """Yield ``node``, unless it is a root, and all below it, each before what follows it. The tree must not change.
+
+    What is below ``without``, and that itself, is left out.
+    """
     waiting = [node]
     while waiting:
         each = waiting.pop()
+        if each is without:
+            continue
         if each.parent is not None:
             yield each
         waiting += each.children.values()
