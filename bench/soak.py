@@ -1,13 +1,13 @@
 """Whether a server holds on to memory: thousands of short requests, some of which are given up in the middle.
 
-    python bench/soak.py [MODEL_DIR] [--requests 5000] [--first 500] [--json FILE]
+    python bench/soak.py [MODEL_DIR] [--requests 5000] [--look 500] [--json FILE]
 
 Serves the model (a tiny one with random weights if none is named) with a prefix cache that is full after the first few
 hundred requests, and asks it in 200 different beginnings and ever new ends; every tenth stream is closed after some
-events. When ``--first`` requests are done, and at the end, the server comes to rest and is asked what it holds: the
-process's resident memory, MLX's active memory and the cache's size. The command fails if either memory has grown by
-more than ``--tolerance``, if a request that was not given up failed, or if the engine, which checks its books when it
-rests, logged anything.
+events. After every ``--look`` requests the server comes to rest and is asked what it holds: the process's resident
+memory, MLX's active memory and the cache's size. The command fails if either memory is larger at the end than at the
+first look by more than ``--tolerance``, if a request that was not given up failed, or if the engine, which checks its
+books when it rests, logged anything.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def soak(args: argparse.Namespace, model: str, folder: Path) -> tuple[list[dict[
     with serving(model, folder, args.cache_mb) as server:
         closed = 0
         started = time.perf_counter()
-        for start, stop in ((0, args.first), (args.first, args.requests)):
+        for start in range(0, args.requests, args.look):
+            stop = min(start + args.look, args.requests)
             closed += asyncio.run(ask_all(server.port, model, range(start, stop), args.concurrency, errors))
             rows.append({"requests": stop, "closed": closed, "s": time.perf_counter() - started} | at_rest(server))
     logged = [line for line in server.log.read_text(errors="replace").splitlines() if re.search(r"WARN|ERROR", line)]
@@ -165,14 +166,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?")
     parser.add_argument("--requests", type=int, default=5000)
-    parser.add_argument("--first", type=int, default=500)
+    parser.add_argument("--look", type=int, default=500, help="requests from one look to the next")
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--cache-mb", type=int, default=8)
     parser.add_argument("--tolerance", type=float, default=0.05, help="growth that is allowed (default: %(default)s)")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    if not 0 < args.first < args.requests:
-        parser.error("--first must be above 0 and below --requests")
+    if not 0 < args.look < args.requests:
+        parser.error("--look must be above 0 and below --requests")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = args.model
@@ -182,10 +183,10 @@ def main() -> None:
             subprocess.run(tiny, check=True, stdout=subprocess.DEVNULL, env=os.environ)
         rows, errors = soak(args, model, folder)
     print(table(rows))
-    first, last = rows
+    first, last = rows[0], rows[-1]
     grown = {name: last[name] / first[name] for name in ("rss_mb", "active_mb")}
     for name, ratio in grown.items():
-        print(f"{name}: {ratio:.3f} times what it was after {args.first} requests")
+        print(f"{name}: {ratio:.3f} times what it was after {args.look} requests")
     print(f"{len(errors)} errors", *errors[:20], sep="\n")
     if args.json:
         args.json.write_text(json.dumps({"looks": rows, "grown": grown, "errors": errors}, indent=1))
