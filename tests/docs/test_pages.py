@@ -19,8 +19,8 @@ from vllm_mlx_protocols import hooks as protocol_hooks
 from vllm_mlx_protocols.openai.sampling import UNSUPPORTED
 from vllm_mlx_protocols.openai.schema import ChatCompletionRequest, CompletionRequest
 
-FOREIGN_OPTIONS = {"--group", "--no-deps", "--concurrency", "--repeats", "--startup"}
-"""Options of pip and of bench/compare.py."""
+FOREIGN_OPTIONS = {"--group", "--no-deps", "--concurrency", "--repeats", "--startup", "--only", "--scale"}
+"""Options of pip, bench/compare.py and bench/caches.py."""
 
 
 def pages(root: Path) -> list[Path]:
