@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from vllm_mlx_core.api import CachePolicy, CacheStats, KVQuantization, Lease
+from vllm_mlx_core.api import CachePolicy, CacheStats, Fetch, KVQuantization, Lease, StateCodec
 
 from . import states
 from .batch import Batch
@@ -35,6 +35,29 @@ class PrefixReuse:
     def __init__(self, cache: CachePolicy | None, quantization: KVQuantization | None = None) -> None:
         self._cache = cache
         self._quantization = quantization
+
+    def attach(self, codec: StateCodec | None) -> None:
+        """Tell the policy how states become bytes. Once, and first."""
+        if self._cache is not None:
+            cache = self._cache
+            self._guarded(lambda: cache.attach(codec))
+
+    def fetch(self, sequence: Sequence) -> Fetch | None:
+        """Begin to bring what is known of the beginning of a sequence that has arrived; None: do not wait."""
+        cache, submit = self._cache, sequence.submit
+        if cache is None or sequence.is_scored:
+            return None
+        return self._guarded(lambda: cache.fetch(submit.prompt, salt=submit.salt, idle=sequence.is_idle))
+
+    def receive(self, fetch: Fetch) -> None:
+        """Take what was fetched, or end the waiting for it if it is not there yet."""
+        if self._cache is not None:
+            self._guarded(fetch.keep if fetch.future.done() else fetch.cancel)
+
+    def cancel(self, fetch: Fetch) -> None:
+        """Say that nobody waits for a fetch any more."""
+        if self._cache is not None:
+            self._guarded(fetch.cancel)
 
     def find(self, sequence: Sequence) -> None:
         """Give a sequence that was just admitted what is known of its beginning. Mutates it."""

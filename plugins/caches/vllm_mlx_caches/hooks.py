@@ -25,3 +25,9 @@ def vllm_mlx_configure(settings: Settings) -> None:
 def vllm_mlx_choose_cache(settings: Settings) -> str:
     """Choose what the options name, else the policy that suits every kind of layer state."""
     return options.chosen(settings) or "radix"
+
+
+@hookimpl(trylast=True)
+def vllm_mlx_cover_cache(cache: str, settings: Settings) -> str | None:
+    """Keep states on a disk as well, if the options ask for it."""
+    return options.covered(cache, settings)
