@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import mlx.core as mx
-import numpy as np
 
 from vllm_mlx_core.api import Tensor
 
@@ -50,5 +49,4 @@ def to_array(tensor: Tensor) -> mx.array:
         raise ValueError(f"{len(tensor.data)} bytes are no array of {tensor.dtype} {list(tensor.shape)}")
     if not tensor.data:
         return mx.zeros(tensor.shape, dtype)
-    raw = mx.array(np.frombuffer(tensor.data, dtype=np.uint8))
-    return raw.view(dtype).reshape(tensor.shape)
+    return mx.array(memoryview(tensor.data)).view(dtype).reshape(tensor.shape)

@@ -12,6 +12,8 @@ from .spec_options import reject_unknown
 class OffCache(CachePolicy):
     """``--cache off``. Takes no options."""
 
+    keeps_nothing = True
+
     def __init__(self, spec: CacheSpec) -> None:
         reject_unknown("off", spec, ())
         super().__init__(spec)

@@ -23,7 +23,10 @@ _SNAPSHOT = re.compile(r"vllm-mlx-([0-9a-f]{16})-([0-9a-f]{32})-snapshot\.safete
 
 
 class SegmentName(NamedTuple):
-    """A segment of ``num_tokens`` between two points. ``needs_snapshot``: of a model that can resume at snapshots only."""
+    """A segment of ``num_tokens`` between two points.
+
+    ``needs_snapshot``: it is of a model that can resume at snapshots only.
+    """
 
     model: str
     start: str

@@ -79,12 +79,6 @@ class Writer:
         self._known.clear()
         self._queue.put(lambda: self._clear(model))
 
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until what was asked for so far is done; return whether it is."""
-        done = threading.Event()
-        self._queue.put(done.set)
-        return done.wait(timeout_s)
-
     def close(self) -> None:
         """Write what waits, but not for long. No call follows."""
         self._queue.put(None)
