@@ -1,3 +1,4 @@
+import argparse
 from importlib.metadata import entry_points
 
 import pytest
@@ -39,6 +40,9 @@ def choose(*, cache=None, **options):
         ({"enable_prefix_cache": False}, "off"),
         ({"no_memory_aware_cache": True}, "lru:max_entries=100"),
         ({"no_memory_aware_cache": True, "prefix_cache_size": 7}, "lru:max_entries=7"),
+        ({"use_paged_cache": True}, "paged:block_size=64,max_blocks=1000"),
+        ({"use_paged_cache": True, "paged_cache_block_size": 16}, "paged:block_size=16,max_blocks=1000"),
+        ({"use_paged_cache": True, "max_cache_blocks": 9}, "paged:block_size=64,max_blocks=9"),
     ],
 )
 def test_the_short_options_name_a_policy(options, expected):
@@ -52,8 +56,46 @@ def test_the_short_options_name_a_policy(options, expected):
         ({"cache": "off", "no_memory_aware_cache": True}, "--no-memory-aware-cache and --cache off"),
         ({"enable_prefix_cache": False, "no_memory_aware_cache": True}, "contradict each other"),
         ({"prefix_cache_size": 7}, "--prefix-cache-size needs --no-memory-aware-cache"),
+        ({"cache": "paged", "use_paged_cache": True}, "--use-paged-cache and --cache paged"),
+        ({"enable_prefix_cache": False, "use_paged_cache": True}, "contradict each other"),
+        ({"no_memory_aware_cache": True, "use_paged_cache": True}, "contradict each other"),
+        ({"paged_cache_block_size": 16}, "--paged-cache-block-size needs --use-paged-cache"),
+        ({"max_cache_blocks": 9}, "--max-cache-blocks needs --use-paged-cache"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         choose(**options)
+
+
+def parse(*argv):
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    hooks.vllm_mlx_add_options(parser)
+    return vars(parser.parse_args(argv))
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ("", "radix"),
+        ("--enable-prefix-cache", "radix"),
+        ("--disable-prefix-cache", "off"),
+        ("--no-memory-aware-cache --prefix-cache-size 7", "lru:max_entries=7"),
+        ("--use-paged-cache", "paged:block_size=64,max_blocks=1000"),
+        ("--use-paged-cache --paged-cache-block-size 16 --max-cache-blocks 9", "paged:block_size=16,max_blocks=9"),
+    ],
+)
+def test_the_command_line_names_a_policy_that_takes_its_options(argv, expected):
+    choice = choose(**parse(*argv.split()))
+    assert choice == expected
+    name, _, options = choice.partition(":")
+    policies = {entry_point.name: entry_point for entry_point in entry_points(group="vllm_mlx.cache_policies")}
+    pairs = dict(pair.split("=") for pair in options.split(",") if pair)
+    policies[name].load()(CacheSpec(options=pairs)).close()
+
+
+@pytest.mark.parametrize("option", ["--prefix-cache-size", "--paged-cache-block-size", "--max-cache-blocks"])
+def test_a_number_of_none_is_refused(option, capsys):
+    with pytest.raises(SystemExit):
+        parse(option, "0")
+    assert f"argument {option}: must be a whole number from 1" in capsys.readouterr().err

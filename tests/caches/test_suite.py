@@ -2,6 +2,7 @@
 
 from vllm_mlx_caches.lru import LRUCache
 from vllm_mlx_caches.off import OffCache
+from vllm_mlx_caches.paged import PagedCache
 from vllm_mlx_caches.radix import RadixCache
 from vllm_mlx_core.testing import CachePolicySuite
 
@@ -22,3 +23,18 @@ class TestOffCache(CachePolicySuite):
 
 class TestRadixCache(CachePolicySuite):
     policy = RadixCache
+
+
+class TestPagedCache(CachePolicySuite):
+    policy = PagedCache
+    options = {"block_size": "4"}  # noqa: RUF012
+
+
+class TestCrowdedPagedCache(CachePolicySuite):
+    policy = PagedCache
+    options = {"block_size": "4", "max_blocks": "18"}  # noqa: RUF012 - six prompts of three blocks
+
+
+class TestPagedCacheOfSingleTokens(CachePolicySuite):
+    policy = PagedCache
+    options = {"block_size": "1"}  # noqa: RUF012

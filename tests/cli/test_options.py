@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_mlx_core.api import ApiKey, KVQuantization, LoadOptions, Settings, UsageError
+from vllm_mlx_core.api import ApiKey, Chat, KVQuantization, LoadOptions, Settings, UsageError
 from vllm_mlx_core.cli import options, serve, serve_settings
 
 
@@ -40,6 +40,7 @@ def flatten(settings: Settings, load: LoadOptions) -> dict[str, Any]:
 
 TEMPLATE = object()
 KEYS = object()
+WARM = object()
 MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--state-dir": ("state", "state_dir", Path("state")),
     "--host": ("0.0.0.0", "host", "0.0.0.0"),
@@ -74,6 +75,7 @@ MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--cache-memory-mb": ("3", "engine.cache_memory_bytes", 3 * 1024 * 1024),
     "--cache-memory-percent": ("0.5", "engine.cache_memory_share", 0.5),
     "--cache-isolation": ("key", "cache_isolation", "key"),
+    "--warm-prompts": (WARM, "warm_prompts", (Chat(messages=[{"role": "system", "content": "Hi"}]),)),
     "--kv-cache-quantization": (None, "engine.kv_cache_quantization", KVQuantization()),
     "--default-temperature": ("0", "sampling_defaults.temperature", 0.0),
     "--default-top-p": ("0.5", "sampling_defaults.top_p", 0.5),
@@ -113,6 +115,9 @@ def test_an_option_sets_exactly_its_own_setting(option, tmp_path):
     if value is KEYS:
         value = str(tmp_path / "keys")
         (tmp_path / "keys").write_text("alice:secret\n", encoding="utf-8")
+    if value is WARM:
+        value = str(tmp_path / "warm.json")
+        (tmp_path / "warm.json").write_text('[[{"role": "system", "content": "Hi"}]]', encoding="utf-8")
     before = flatten(*parse()[1:])
     after = flatten(*parse(option, *([] if value is None else [value]))[1:])
     assert {name: after[name] for name in after if after[name] != before[name]} == {field: expected}

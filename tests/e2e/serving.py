@@ -25,7 +25,7 @@ def serving(host: Host, *models: LoadedModel, path: str = "/v1", **settings: Any
     port = listener.getsockname()[1]
     pool = ModelPool(list(models))
     ready = threading.Event()
-    server = make_server(create_app(pool, host, chosen), chosen, ready=ready.set)
+    server = make_server(create_app(pool, host, chosen, background=pool.background), chosen, ready=ready.set)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

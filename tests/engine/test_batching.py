@@ -9,10 +9,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from vllm_mlx_core import AsyncEngine
 from vllm_mlx_core.api import EngineSettings, SamplingParams, Settings
+from vllm_mlx_core.engine import states
+from vllm_mlx_core.engine.batch import Batch
+from vllm_mlx_core.engine.messages import Submit
+from vllm_mlx_core.engine.sequence import Sequence
 from vllm_mlx_core.testing import TINY_ARCHITECTURES
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +76,30 @@ async def test_greedy_text_in_a_churning_batch_equals_the_solo_run(architecture,
         assert crowded[: len(requests)] == solo
         assert [len(tokens) for tokens in solo] == [n for _, n in requests]
         await until_idle(engine)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mamba2"])
+def test_rows_join_a_batch_unless_their_padding_costs_more_than_the_weights(architecture, generator):
+    generator = generator(architecture)
+    batch, layers = Batch(generator), generator.make_cache()
+    generator.forward(mx.array([[5, 6, 7]], dtype=mx.int32), layers)
+    token_bytes = states.token_bytes(layers)
+    assert bool(token_bytes) is (architecture == "llama")
+    apart = generator.nbytes + 5000 * token_bytes
+    assert batch.added_bytes(1, 5000, token_bytes) == apart
+    short = Sequence(Submit(sequence_id=1, request_id="r", prompt=[5, 6, 7, 8], max_tokens=9), num_computed=3)
+    batch.join([short], layers)
+    assert batch.added_bytes(1, 3, token_bytes) == 3 * token_bytes
+    together = batch.added_bytes(1, 5000, token_bytes)
+    assert together == (2 * 5000 - 3) * token_bytes
+    assert (together > apart) is (architecture == "llama")
+
+
+async def test_rows_of_very_different_lengths_say_what_they_say_alone(tiny_model):
+    prompts = [[5, 6, 7, n] for n in range(4)] + [[p % 180 + 3 for p in range(3000)]]
+    async with AsyncEngine(tiny_model("llama"), settings=settings(cache="off")) as engine:
+        solo = [await token_ids(engine, prompt, greedy(60)) for prompt in prompts]
+        assert await asyncio.gather(*(token_ids(engine, prompt, greedy(60)) for prompt in prompts)) == solo
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "mamba2"])

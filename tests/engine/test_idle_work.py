@@ -19,7 +19,9 @@ def settings(max_num_seqs: int) -> Settings:
     return Settings(timeout_s=240, engine=EngineSettings(max_num_seqs=max_num_seqs))
 
 
-async def ask(engine: AsyncEngine, prompt: list[int], *, priority: int = 0, scored: bool = False) -> Completion:
+async def ask(
+    engine: AsyncEngine, prompt: list[int], *, priority: int = 0, scored: bool = False, expected: bool = False
+) -> Completion:
     """Return a greedy answer and, if the prompt is ``scored``, its log-probabilities."""
     request = GenerateRequest(
         request_id=f"r{next(NUMBERS)}",
@@ -27,6 +29,7 @@ async def ask(engine: AsyncEngine, prompt: list[int], *, priority: int = 0, scor
         prompt=prompt,
         sampling=SamplingParams(max_tokens=6, temperature=0, ignore_eos=True, prompt_logprobs=0 if scored else None),
         priority=priority,
+        expected=expected,
     )
     completion = Completion()
     async for step in await engine.loaded.client.generate(request):
@@ -64,3 +67,13 @@ async def test_an_idle_prompt_leaves_its_place_and_is_answered_as_if_alone(archi
         assert scores(idle.result()) == pytest.approx(scores(alone[0]), abs=1e-3)
         assert len(scores(alone[0])) == (len(LONG) - 1 if scored else 0)
     assert ended == ["person"] * 3 + ["idle"]
+
+
+@pytest.mark.parametrize("expected", [False, True])
+async def test_idle_work_drives_out_what_is_idle_and_not_what_is_expected(expected, tiny_model):
+    engine = EngineSettings(self_test=False, enforce_eager=True, cache="lru:max_entries=2")
+    async with AsyncEngine(tiny_model("llama"), settings=Settings(engine=engine)) as model:
+        await ask(model, LONG[:100], priority=IDLE_PRIORITY, expected=expected)
+        for first in (5, 6, 7):
+            await ask(model, [first, *LONG[:100]], priority=IDLE_PRIORITY)
+        assert ((await ask(model, [*LONG[:100], 9])).usage.cached_tokens == 100) == expected

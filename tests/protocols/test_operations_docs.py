@@ -53,7 +53,7 @@ def test_every_field_of_the_status_is_listed(page):
     (request,) = tables(section(page, "Status"), "field of a request")
     assert request == fields(activity.RequestStatus)
     text = section(page, "Status")
-    assert all(f"`{name}`" in text for name in fields(status.Memory))
+    assert all(f"`{name}`" in text for name in fields(status.Memory, status.WarmPrompts))
 
 
 def test_every_field_of_the_cache_is_listed(page):

@@ -275,7 +275,12 @@ async def test_clearing_tells_what_was_freed(client, engine, path):
     engine.freed = {"big": 2**21, "small": 2**19}
     response = await client.delete(path)
     assert response.status_code == 200
-    assert response.json() == {"status": "cleared", "freed_mb": 2.5, "models": {"big": 2.0, "small": 0.5}}
+    assert response.json() == {
+        "status": "cleared",
+        "freed_mb": 2.5,
+        "models": {"big": 2.0, "small": 0.5},
+        "rewarm_scheduled": False,
+    }
 
 
 async def start(engine, request_id, user=None):

@@ -66,6 +66,7 @@ from .messages import (
     TokenLogprob,
     TokenLogprobs,
     Usage,
+    WarmUpStats,
 )
 from .models import (
     Checkpoint,
@@ -174,6 +175,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "VllmMlxError",
+    "WarmUpStats",
     "common_prefix",
     "encode_prompt",
     "hookimpl",

@@ -97,6 +97,9 @@ class GenerateRequest(msgspec.Struct, kw_only=True):
     """Lower runs first, up to IDLE_PRIORITY."""
     cache_salt: str = ""
     """Prompts share cached beginnings only with those of the same salt."""
+    expected: bool = False
+    """True: people are expected to ask what begins like this. What it leaves in the prefix cache is kept like what they
+    asked themselves, even if it is read at idle priority."""
     user: str | None = None
     """Whom to account to: the name of the API key, or nothing."""
     trace_id: str | None = None
@@ -162,10 +165,15 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt as the model sees it: its text (empty if it came as token ids) and its token ids."""
+    """A prompt as the model sees it: its text (empty if it came as token ids) and its token ids.
+
+    ``boundaries`` are numbers of tokens, rising, after which a message ends, as far as that is known. Another
+    conversation may part from this one there, so models whose states cannot go back keep some at these points.
+    """
 
     text: str
     token_ids: Sequence[int]
+    boundaries: Sequence[int] = ()
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,6 +244,21 @@ class ActiveRequest(msgspec.Struct, frozen=True, kw_only=True):
     first_token_s: float | None
 
 
+class WarmUpStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the latest reading of the prompts in ``Settings.warm_prompts`` is.
+
+    ``warmed`` of the ``entries`` have been read, ``failed`` could not be. ``tokens`` are those of the beginnings that
+    were read or already known, each entry counted by itself; ``elapsed_s`` is in seconds.
+    """
+
+    running: bool
+    entries: int
+    warmed: int
+    failed: int
+    tokens: int
+    elapsed_s: float
+
+
 class ModelStats(msgspec.Struct, frozen=True, kw_only=True):
     """What one model's engine holds and has done. Counters are since it was loaded; sizes are in bytes.
 
@@ -258,3 +281,5 @@ class ModelStats(msgspec.Struct, frozen=True, kw_only=True):
     active_memory_bytes: int
     peak_memory_bytes: int
     buffer_memory_bytes: int
+    warm_up: WarmUpStats | None = None
+    """None if there are no prompts to warm the model's prefix cache with."""

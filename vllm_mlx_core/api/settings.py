@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from .messages import SamplingParams
+from .messages import Chat, SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,8 @@ class Settings:
     """Names of the protocol front-ends to serve; none: every installed one."""
     cache_isolation: Literal["none", "key"] = "none"
     """"key": a prompt shares cached beginnings only with those of the same API key."""
+    warm_prompts: Sequence[Chat] = ()
+    """Beginnings of conversations that the server reads into the default model's prefix cache before anybody asks."""
     state_dir: Path | None = None
     """Folder for what outlives the process, such as stored responses; None: nothing does."""
     log_level: str = "info"

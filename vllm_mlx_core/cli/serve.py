@@ -56,7 +56,7 @@ def run(args: Namespace, host: Host) -> int:
 
         pool = ModelPool([loaded])
         try:
-            app = server.create_app(pool, host, settings)
+            app = server.create_app(pool, host, settings, background=pool.background)
             banner = _banner(args, settings, loaded, app, listener)
             server.serve(app, listener, settings, ready=lambda: print(banner, flush=True))
         finally:

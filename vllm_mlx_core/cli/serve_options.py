@@ -298,6 +298,13 @@ def add_cache(parser: ArgumentParser) -> None:
         help="key: prompts share cached beginnings only with those of the same API key (default: %(default)s)",
     )
     group.add_argument(
+        "--warm-prompts",
+        metavar="FILE",
+        type=values.name,
+        help="JSON list of message arrays whose beginnings are read into the cache after the start, and again after it "
+        "was cleared",
+    )
+    group.add_argument(
         "--kv-cache-quantization",
         action="store_true",
         help="quantise the keys and values that are stored: less memory, slightly different answers after a reuse",

@@ -6,9 +6,9 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from vllm_mlx_core.api import ApiKey, EngineSettings, KVQuantization, SamplingParams, Settings, UsageError
+from vllm_mlx_core.api import ApiKey, Chat, EngineSettings, KVQuantization, SamplingParams, Settings, UsageError
 
-from . import keys
+from . import keys, warm_prompts
 from .options import unless_auto
 
 MIB = 1024 * 1024
@@ -17,8 +17,8 @@ MIB = 1024 * 1024
 def to_settings(args: Namespace) -> Settings:
     """Return what the other groups declared.
 
-    Reads the environment for an API key, and the file of keys. Raises UsageError for values that contradict each other
-    and for keys that cannot be read.
+    Reads the environment for an API key, and the files of keys and of prompts. Raises UsageError for values that
+    contradict each other and for files that cannot be read.
     """
     limit = args.max_request_tokens
     if limit is not None and (args.max_tokens or 0) > limit:
@@ -28,6 +28,9 @@ def to_settings(args: Namespace) -> Settings:
     shares = dict(args.fair_share)
     if shares and args.scheduling_policy != "fair":
         raise UsageError("--fair-share needs --scheduling-policy fair.")
+    api_keys = _api_keys(args.api_key, _path(args.api_key_file))
+    if args.warm_prompts is not None and args.cache_isolation == "key" and api_keys:
+        raise UsageError("--warm-prompts needs --cache-isolation none: no key would share what was read for nobody.")
     return Settings(
         host=args.host,
         port=args.port,
@@ -36,7 +39,7 @@ def to_settings(args: Namespace) -> Settings:
         ssl_keyfile=_path(args.ssl_keyfile),
         allowed_hosts=tuple(dict.fromkeys(args.allowed_host)),
         cors_origins=tuple(dict.fromkeys(args.cors_origin)),
-        api_keys=_api_keys(args.api_key, _path(args.api_key_file)),
+        api_keys=api_keys,
         rate_limit=args.rate_limit,
         timeout_s=args.timeout,
         drain_timeout_s=args.drain_timeout,
@@ -46,6 +49,7 @@ def to_settings(args: Namespace) -> Settings:
         served_model_name=args.served_model_name,
         protocols=tuple(args.protocol),
         cache_isolation=args.cache_isolation,
+        warm_prompts=_warm_prompts(_path(args.warm_prompts)),
         state_dir=Path(args.state_dir),
         log_level=args.log_level,
         log_format=args.log_format,
@@ -105,6 +109,10 @@ def _api_keys(given: list[ApiKey], file: Path | None) -> tuple[ApiKey, ...]:
         return keys.distinct([*given, *(keys.read(file) if file is not None else ())])
     key = keys.from_environment()  # as clients send it, so it has no name
     return () if key is None else (ApiKey(key),)
+
+
+def _warm_prompts(file: Path | None) -> tuple[Chat, ...]:
+    return () if file is None else tuple(warm_prompts.read(file))
 
 
 def _path(text: str | None) -> Path | None:

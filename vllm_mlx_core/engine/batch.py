@@ -34,6 +34,17 @@ class Batch:
     def __len__(self) -> int:
         return len(self.sequences)
 
+    def added_bytes(self, rows: int, length: int, token_bytes: int) -> int:
+        """Return how many bytes more its step reads if ``rows`` of ``length`` tokens join it. Does not mutate.
+
+        ``token_bytes`` are those that a row keeps for each token. The weights are counted in full, though of a mixture
+        of experts a step reads less.
+        """
+        if not self.sequences:
+            return self._generator.nbytes + rows * length * token_bytes
+        own = max(sequence.num_computed for sequence in self.sequences)
+        return ((len(self) + rows) * max(own, length) - len(self) * own) * token_bytes
+
     def join(self, sequences: list[Sequence], layers: states.Layers) -> None:
         """Add sequences whose prompt is read up to the last token. Mutates.
 

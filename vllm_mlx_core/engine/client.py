@@ -242,8 +242,10 @@ class ModelClient:
                     choice=choice,
                 ),
                 priority=request.priority,
+                boundaries=prompt.boundaries,
                 user=request.user or "",
                 salt=cache_salt(request, settings),
+                expected=request.expected,
             )
             for choice in range(request.n)
         ]

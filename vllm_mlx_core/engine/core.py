@@ -49,6 +49,7 @@ from .sampler import Sampled
 from .scheduler import Chunk, Scheduler, padded_length
 from .selftest import ServingMode
 from .sequence import Sequence, Stage
+from .shared_reading import SharedReading
 from .stall_budget import StallBudget
 from .state_codec import codec_of
 
@@ -88,16 +89,24 @@ class EngineCore:
         self._generator = CapturedGenerator(generator) if mode.captured else generator
         self._mode = mode
         self._prefixes = PrefixReuse(
-            cache if mode.resumable and not cache.keeps_nothing else None, settings.kv_cache_quantization
+            cache if mode.resumable and not cache.keeps_nothing else None,
+            settings.kv_cache_quantization,
+            truncatable_tokens=states.truncatable_tokens(generator.make_cache()),
         )
         self._prefixes.attach(codec_of(generator, settings.kv_cache_quantization))
         self._emit = emit
+        policy = make_policy(settings)
         self._scheduler = Scheduler(
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefill_mode=mode.prefill,
             max_scored_tokens=positions_per_step(generator.vocab_size),
-            policy=make_policy(settings),
+            policy=policy,
+        )
+        self._sharing = SharedReading(
+            level=policy.level,
+            extract=self._extract,
+            always_truncates=states.always_truncates(generator.make_cache()),
         )
         self._arrivals = Arrivals(wake)
         self._stalls = StallBudget(settings.decode_stall_target_ms / 1000)
@@ -192,6 +201,7 @@ class EngineCore:
             self._admitted.append(sequence.id)
             if sequence.layers is None:
                 self._prefixes.find(sequence)
+                self._share(sequence)
         previous, self._launched = self._launched, []
         self._launch()
         if self._launched:
@@ -210,6 +220,15 @@ class EngineCore:
         self._steps += 1
         if self._steps % CLEAR_EVERY_STEPS == 0:
             mx.clear_cache()
+
+    def _share(self, sequence: Sequence) -> None:
+        """Let a sequence that was just admitted have what others have read of its prompt, or are reading."""
+        if self._mode.resumable:
+            self._sharing.begin(sequence, self._scheduler.running)
+
+    def _extract(self, sequence: Sequence) -> states.Layers | None:
+        batch = next((batch for batch in self._batches if sequence in batch.sequences), None)
+        return batch.extract(sequence) if batch is not None else None
 
     def _launch(self) -> None:
         """Enqueue the next step of every batch."""
@@ -320,15 +339,9 @@ class EngineCore:
 
     def _prefill(self) -> None:
         """Read the prompts that the plan has room for, and let those that are read join a batch."""
+        self._sharing.review(self._scheduler.running)
         plan = self._scheduler.plan(stall_limit=self._stalls.limit)
-        for sequence in plan.ready:
-            if not sequence.submit.max_tokens:  # a prompt of one token: there is nothing to compute
-                self._end_with_prompt(sequence)
-                continue
-            try:
-                self._join([sequence], sequence.layers or self._generator.make_cache())
-            except Exception:
-                self._isolate([sequence])
+        self._join_ready(plan.ready)
         for group in plan.groups:
             self._prefilled += sum(chunk.length for chunk in group)
             self._stalls.read(padded_length(group))
@@ -339,18 +352,38 @@ class EngineCore:
         if self._prefilled >= 1024:
             mx.clear_cache()
 
+    def _join_ready(self, ready: list[Sequence]) -> None:
+        """Let sequences that have nothing to read join a batch: those that have read as much as each other together."""
+        together: dict[tuple[int, int], list[Sequence]] = {}
+        for sequence in ready:
+            if not sequence.submit.max_tokens:  # a prompt of one token: there is nothing to compute
+                self._end_with_prompt(sequence)
+            else:
+                alone = sequence.isolated or not self._mode.batched
+                together.setdefault((sequence.num_computed, sequence.id if alone else -1), []).append(sequence)
+        for sequences in together.values():
+            try:
+                rows = [s.layers or self._generator.make_cache() for s in sequences]
+                self._join(sequences, rows[0] if len(rows) == 1 else states.merge(rows))
+            except Exception:
+                self._isolate(sequences)
+
     def _read(self, group: list[Chunk]) -> None:
         if len(group) > 1:
             layers = read_together(self._generator, group, ragged=self._mode.prefill == "ragged")
-            self._join([chunk.sequence for chunk in group], layers)
+            sequences = [chunk.sequence for chunk in group]
+            self._sharing.hand_on(sequences, layers, self._scheduler.running)
+            self._join(sequences, layers)
             return
         (chunk,) = group
         sequence = chunk.sequence
         if sequence.is_scored:
             self._scores.append(read_scored(self._generator, chunk))
         else:
-            read_chunk(self._generator, chunk)
+            layers = read_chunk(self._generator, chunk)
+            self._sharing.hand_on([sequence], layers, self._scheduler.running)
         if sequence.num_to_prefill:
+            self._prefixes.keep_at_stop(sequence)
             return
         assert sequence.layers is not None
         if sequence.submit.max_tokens:
@@ -368,20 +401,27 @@ class EngineCore:
             sequence.stage = Stage.DECODE
             sequence.layers = None
             sequence.release()
-        batch = self._batch_for(sequences[0])
+        batch = self._batch_for(sequences, layers)
         try:
             batch.join(sequences, layers)
         except Exception:
             self._recover(batch, sequences)
 
-    def _batch_for(self, sequence: Sequence) -> Batch:
-        """Return the shared batch, or a new one for a sequence that must decode alone."""
-        shared = self._mode.batched and not sequence.isolated
-        for batch in self._batches:
-            if shared and batch.sequences and not batch.sequences[0].isolated:
-                return batch
-        batch = Batch(self._generator, can_extract=self._mode.resumable)
-        self._batches.append(batch)
+    def _batch_for(self, sequences: list[Sequence], layers: states.Layers) -> Batch:
+        """Return the batch whose steps grow least if they join it, perhaps a new one; that is where they belong.
+
+        A step costs what it reads. One more batch reads the weights once more; rows of very different lengths in one
+        batch read padding.
+        """
+        new = Batch(self._generator, can_extract=self._mode.resumable)
+        candidates = [new]
+        if self._mode.batched and not sequences[0].isolated:
+            candidates += [b for b in self._batches if b.sequences and not b.sequences[0].isolated]
+        length = max(s.num_computed for s in sequences)
+        token_bytes = states.token_bytes(layers)
+        batch = min(reversed(candidates), key=lambda b: b.added_bytes(len(sequences), length, token_bytes))
+        if batch is new:
+            self._batches.append(new)
         return batch
 
     def _leave(self, batch: Batch, sequences: Iterable[Sequence]) -> None:

@@ -53,9 +53,13 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     stop_token_ids: Sequence[int] = ()
     sampling: SamplingSpec = SamplingSpec()
     priority: int = 0
+    boundaries: Sequence[int] = ()
+    """Token counts of the prompt after which its messages end, rising: worth resuming at."""
     user: str = ""
     """Whom to account to; empty: to nobody in particular, who has a share like any other."""
     salt: str = ""
+    expected: bool = False
+    """Whether what it leaves in the prefix cache counts as somebody's, even if it is idle."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):

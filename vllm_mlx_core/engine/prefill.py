@@ -10,8 +10,8 @@ from . import states
 from .scheduler import Chunk
 
 
-def read_chunk(generator: Generator, chunk: Chunk) -> None:
-    """Read one chunk into the sequence's own state. Enqueues; does not wait. Mutates the sequence.
+def read_chunk(generator: Generator, chunk: Chunk) -> states.Layers:
+    """Read one chunk into the sequence's own state, and return that. Enqueues; does not wait. Mutates the sequence.
 
     The logits are never computed: MLX is lazy and only the state is evaluated.
     """
@@ -23,6 +23,7 @@ def read_chunk(generator: Generator, chunk: Chunk) -> None:
     generator.forward(mx.array([tokens], dtype=mx.int32), sequence.layers)
     mx.async_eval(states.arrays(sequence.layers))
     sequence.num_computed += length
+    return sequence.layers
 
 
 def read_together(generator: Generator, group: list[Chunk], *, ragged: bool) -> states.Layers:

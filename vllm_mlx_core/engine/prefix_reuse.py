@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -12,6 +13,7 @@ from vllm_mlx_core.api import CachePolicy, CacheStats, Fetch, KVQuantization, Le
 from . import states
 from .batch import Batch
 from .prompt_state import PromptState
+from .reading_stops import MIN_GAP, stops_at
 from .sequence import Sequence
 
 T = TypeVar("T")
@@ -30,11 +32,21 @@ class CacheReport(NamedTuple):
 
 
 class PrefixReuse:
-    """A policy behind a guard: when it raises, or a state cannot be copied, that is the end of reuse and of no more."""
+    """A policy behind a guard: when it raises, or a state cannot be copied, that is the end of reuse and of no more.
 
-    def __init__(self, cache: CachePolicy | None, quantization: KVQuantization | None = None) -> None:
+    From ``truncatable_tokens`` tokens on a state of the model cannot go back.
+    """
+
+    def __init__(
+        self,
+        cache: CachePolicy | None,
+        quantization: KVQuantization | None = None,
+        *,
+        truncatable_tokens: float = math.inf,
+    ) -> None:
         self._cache = cache
         self._quantization = quantization
+        self._truncatable_tokens = truncatable_tokens
 
     def attach(self, codec: StateCodec | None) -> None:
         """Tell the policy how states become bytes. Once, and first."""
@@ -47,7 +59,7 @@ class PrefixReuse:
         cache, submit = self._cache, sequence.submit
         if cache is None or sequence.is_scored:
             return None
-        return self._guarded(lambda: cache.fetch(submit.prompt, salt=submit.salt, idle=sequence.is_idle))
+        return self._guarded(lambda: cache.fetch(submit.prompt, salt=submit.salt, idle=sequence.leaves_idle_states))
 
     def receive(self, fetch: Fetch) -> None:
         """Take what was fetched, or end the waiting for it if it is not there yet."""
@@ -60,10 +72,19 @@ class PrefixReuse:
             self._guarded(fetch.cancel)
 
     def find(self, sequence: Sequence) -> None:
-        """Give a sequence that was just admitted what is known of its beginning. Mutates it."""
+        """Give a sequence that was just admitted what is known of its beginning, and stops in the rest. Mutates it.
+
+        It has no stops if the state at the end of its prompt can go back to them.
+        """
         cache = self._cache
         if cache is None or sequence.isolated or sequence.is_scored:
             return
+        self._resume(sequence, cache)
+        end = len(sequence.submit.prompt) - 1
+        if end >= self._truncatable_tokens:
+            sequence.stops |= stops_at(sequence.submit.boundaries, start=sequence.num_computed, end=end)
+
+    def _resume(self, sequence: Sequence, cache: CachePolicy) -> None:
         tokens = sequence.tokens
         lease = self._guarded(lambda: cache.match(tokens, salt=sequence.submit.salt))
         if lease is None:
@@ -83,8 +104,17 @@ class PrefixReuse:
         if not sequence.output:
             sequence.cached_tokens = state.num_tokens
 
+    def keep_at_stop(self, sequence: Sequence) -> None:
+        """Keep the state of a prompt whose reading pauses because its state is wanted there."""
+        layers = sequence.layers
+        if self._cache is not None and layers is not None and sequence.num_computed in sequence.stops:
+            self._guarded(lambda: self._keep_copy(sequence, layers))
+
     def keep_prompts(self, sequences: list[Sequence], layers: states.Layers) -> None:
-        """Keep the state at the end of each prompt where a later one could not be cut back to it."""
+        """Keep the state at the end of each prompt where a later one could not be cut back to it.
+
+        Not where one has been kept shortly before: the end is the same if the last message is, and costs as much again.
+        """
         if self._cache is not None:
             self._guarded(lambda: self._keep_prompts(sequences, layers))
 
@@ -101,7 +131,7 @@ class PrefixReuse:
         cache = self._cache
         if cache is not None:
             tokens, submit = sequence.tokens[: state.num_tokens], sequence.submit
-            self._guarded(lambda: cache.insert(tokens, state, salt=submit.salt, idle=sequence.is_idle))
+            self._guarded(lambda: cache.insert(tokens, state, salt=submit.salt, idle=sequence.leaves_idle_states))
 
     def check(self) -> None:
         """Verify the policy's books."""
@@ -127,9 +157,11 @@ class PrefixReuse:
     def _keep_prompts(self, sequences: list[Sequence], layers: states.Layers) -> None:
         if not states.always_truncates(layers):
             for row, sequence in enumerate(sequences):
-                if sequence.num_computed and not sequence.output:
-                    own = states.extract(layers, row) if len(sequences) > 1 else layers
-                    self.keep(sequence, PromptState(own, sequence.num_computed).compact(self._quantization))
+                if sequence.num_computed and not sequence.output and not _has_passed_stop(sequence):
+                    self._keep_copy(sequence, states.extract(layers, row) if len(sequences) > 1 else layers)
+
+    def _keep_copy(self, sequence: Sequence, layers: states.Layers) -> None:
+        self.keep(sequence, PromptState(layers, sequence.num_computed).compact(self._quantization))
 
     def _explain_miss(self, sequence: Sequence) -> None:
         cache = self._cache
@@ -149,6 +181,11 @@ class PrefixReuse:
                 with contextlib.suppress(Exception):
                     cache.clear()
             return None
+
+
+def _has_passed_stop(sequence: Sequence) -> bool:
+    """Return whether its state was kept so shortly before that it is hardly worth more now."""
+    return any(0 < sequence.num_computed - stop < MIN_GAP for stop in sequence.stops)
 
 
 def _usable(lease: Lease, num_tokens: int) -> PromptState:

@@ -137,6 +137,11 @@ class Scheduler:
         return iter(list(self._known.values()))
 
     @property
+    def running(self) -> list[Sequence]:
+        """Those with a place, in the order in which they got it (a new list)."""
+        return list(self._running.values())
+
+    @property
     def num_running(self) -> int:
         """Sequences that prefill or decode."""
         return len(self._running)
@@ -218,11 +223,11 @@ class Scheduler:
 
         ``stall_limit`` is the most that it reads while somebody decodes; None sets no limit beside the budget.
         """
-        prefilling = [s for s in self._running.values() if s.stage is Stage.PREFILL]
+        prefilling = [s for s in self._running.values() if s.stage is Stage.PREFILL and s.awaits is None]
         if not prefilling:
             return Plan([], [])
         prefilling.sort(key=self._urgency)  # who comes later may come first
-        budget = self.max_num_batched_tokens - (len(self._running) - len(prefilling))
+        budget = self.max_num_batched_tokens - sum(s.stage is not Stage.PREFILL for s in self._running.values())
         if not self._serves_somebody:
             budget = min(budget, MAX_IDLE_TOKENS)
         if stall_limit is not None and self._streams_run:
@@ -245,13 +250,13 @@ class Scheduler:
             if budget <= 0:
                 break
             if sequence.is_scored:
-                length = min(todo, budget, scored_budget)
+                length = min(sequence.num_to_stop, budget, scored_budget)
                 if length:
                     groups.append([Chunk(sequence, length)])
                     budget -= length
                     scored_budget -= length
                 continue
-            group = [Chunk(sequence, min(todo, budget))]
+            group = [Chunk(sequence, min(sequence.num_to_stop, budget))]
             groups.append(group)
         return Plan(groups, ready)
 
@@ -268,7 +273,7 @@ class Scheduler:
         first, todo = group[0].sequence, sequence.num_to_prefill
         if sequence.isolated or first.isolated or sequence.is_scored or self.prefill_mode == "solo":
             return False
-        if group[0].length < first.num_to_prefill:  # a piece of a long prompt
+        if group[0].length < first.num_to_prefill or sequence.num_to_stop < todo:  # a piece of a long prompt
             return False
         if self.prefill_mode == "equal" and (todo != group[0].length or first.num_computed or sequence.num_computed):
             return False

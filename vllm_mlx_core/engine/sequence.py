@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from vllm_mlx_core.api import IDLE_PRIORITY, Lease
+from vllm_mlx_core.api import IDLE_PRIORITY, Lease, pack_tokens
 
 from .messages import Logprobs, Submit
 
@@ -49,6 +49,11 @@ class Sequence:
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
     """Those of the prompt's tokens, as far as they have been read; they go with the first token."""
     lease: Lease | None = None
+    awaits: Sequence | None = None
+    """Who reads the first ``num_awaited`` tokens of its prompt for it: until then it reads nothing itself."""
+    num_awaited: int = 0
+    stops: set[int] = field(default_factory=set)
+    """Token counts at which the reading of its prompt pauses, so that its state there can be kept or copied."""
     is_leaving: bool = False
     """Gives its place to another one as soon as no token of it is in flight."""
     waiting_since: float = 0.0
@@ -60,6 +65,7 @@ class Sequence:
     isolated: bool = False
     """Decodes alone, because a step it took part in failed."""
     restarts: int = 0
+    _packed_prompt: bytes | None = field(default=None, repr=False)
 
     @property
     def id(self) -> int:
@@ -77,9 +83,22 @@ class Sequence:
         return [*self.submit.prompt, *self.output]
 
     @property
+    def packed_prompt(self) -> bytes:
+        """The prompt as ``pack_tokens`` gives it (made once)."""
+        if self._packed_prompt is None:
+            self._packed_prompt = pack_tokens(self.submit.prompt)
+        return self._packed_prompt
+
+    @property
     def num_to_prefill(self) -> int:
         """Tokens still to read before it can decode: all but the last one, which the first decode step reads."""
         return self.num_tokens - 1 - self.num_computed
+
+    @property
+    def num_to_stop(self) -> int:
+        """Tokens that can be read at once: ``num_to_prefill``, or fewer if reading pauses before that."""
+        todo = self.num_to_prefill
+        return min((gap for stop in self.stops if 0 < (gap := stop - self.num_computed) < todo), default=todo)
 
     @property
     def last_token(self) -> int:
@@ -90,6 +109,11 @@ class Sequence:
     def is_idle(self) -> bool:
         """Whether nobody waits for it."""
         return self.submit.priority >= IDLE_PRIORITY
+
+    @property
+    def leaves_idle_states(self) -> bool:
+        """Whether what it leaves in the prefix cache is of use to nobody who waits or is expected."""
+        return self.is_idle and not self.submit.expected
 
     @property
     def is_scored(self) -> bool:
@@ -130,6 +154,7 @@ class Sequence:
         """End it and let go of its state. Mutates; safe to call twice."""
         self.stage = Stage.FINISHED
         self.layers = None
+        self.awaits = None
         self.final_state = None
         self.release()
 
@@ -145,6 +170,7 @@ class Sequence:
     def pause(self) -> None:
         """Go back to WAITING with what has been read, if it has a state of its own. No token is in flight. Mutates."""
         self.stage = Stage.WAITING
+        self.awaits = None
         self.is_leaving = False
         self.final_state = None
         if self.layers is None:  # it was in a batch
@@ -155,6 +181,7 @@ class Sequence:
         """Go back to WAITING: the state is lost, the tokens are not. Mutates."""
         self.stage = Stage.WAITING
         self.layers = None
+        self.awaits = None
         self.final_state = None
         self.num_computed = 0
         self.in_flight = 0

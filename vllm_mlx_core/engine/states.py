@@ -7,10 +7,12 @@ Engine thread only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.models.cache import BatchKVCache, KVCache
 
 Layers = list[Any]
 
@@ -63,6 +65,12 @@ def always_truncates(layers: Layers) -> bool:
     return all(truncates(c) and not _is_windowed(c) for layer in layers for c in members(layer))
 
 
+def token_bytes(layers: Layers) -> int:
+    """Return the bytes that one row keeps for each token: those of plain KV, whose padding costs as much as tokens."""
+    plain = [c for layer in layers for c in members(layer) if type(c) in (KVCache, BatchKVCache) and not c.empty()]
+    return sum(a.nbytes // (a.shape[0] * a.shape[2]) for cache in plain for a in (cache.keys, cache.values))
+
+
 def arrays(layers: Layers) -> list[Any]:
     """Return everything in a state that MLX can evaluate."""
     return [layer.state for layer in layers]
@@ -88,6 +96,17 @@ def truncates(cache: Any) -> bool:
     A chunked one says so even after it has dropped tokens from its front, which going back would need.
     """
     return bool(cache.is_trimmable()) and not getattr(cache, "start_position", 0)
+
+
+def truncatable_tokens(layers: Layers) -> float:
+    """Return the number of tokens from which on a state cannot drop its latest ones any more; infinity for plain KV."""
+    return min((_truncatable_tokens(cache) for layer in layers for cache in members(layer)), default=math.inf)
+
+
+def _truncatable_tokens(cache: Any) -> float:
+    if not truncates(cache):
+        return 0
+    return float(getattr(cache, "max_size", getattr(cache, "chunk_size", math.inf)))
 
 
 def _is_windowed(cache: Any) -> bool:

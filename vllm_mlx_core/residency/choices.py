@@ -32,7 +32,15 @@ def check_names(host: Host, settings: Settings) -> None:
     """
     parser_classes(ParserChoice(_named(settings.tool_parser), _named(settings.reasoning_parser)), host)
     if settings.engine.cache:
-        make_cache(settings.engine.cache, host, settings.engine).close()
+        policy = make_cache(settings.engine.cache, host, settings.engine)
+        policy.close()
+        check_warm_prompts(settings, policy, settings.engine.cache)
+
+
+def check_warm_prompts(settings: Settings, policy: CachePolicy, choice: str) -> None:
+    """Raise UsageError if there are prompts to warm a cache with, and ``choice`` keeps nothing."""
+    if settings.warm_prompts and policy.keeps_nothing:
+        raise UsageError(f"--warm-prompts needs a prefix cache, and {choice!r} keeps nothing.")
 
 
 def choose_parsers(

@@ -13,7 +13,7 @@ from vllm_mlx_core.host import Host
 
 from .cache_choice import CacheChoice
 from .capabilities import capabilities
-from .choices import check_names, choose_parsers, make_cache, parser_classes
+from .choices import check_names, check_warm_prompts, choose_parsers, make_cache, parser_classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
     cache = host.cover_cache(cache, settings) or cache
     family = family_class(checkpoint, options)
     policy = make_cache(cache, host, settings.engine)
+    check_warm_prompts(settings, policy, cache)
     name = settings.served_model_name or checkpoint.name or checkpoint.path.name
 
     options.progress("loading the model", None)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
+
+import msgspec
 
 from vllm_mlx_core.api import ActiveRequest, GenerateRequest, ModelInfo, ModelStats, NotFound, RenderedPrompt
 
 from .loader import LoadedModel
+from .warm_up import WarmUp
 
 MAX_NAME_SHOWN = 100
 
@@ -21,6 +25,19 @@ class ModelPool:
         for model in self._models:
             for name in (model.info.id, *model.info.aliases):
                 self._by_name.setdefault(name, model)
+        self._warm_up = _warm_up(self._models)
+
+    @asynccontextmanager
+    async def background(self) -> AsyncIterator[None]:
+        """Do meanwhile what nobody waits for: the server enters this when it starts and leaves it when it stops."""
+        if self._warm_up is None:
+            yield
+            return
+        self._warm_up.start()
+        try:
+            yield
+        finally:
+            await self._warm_up.stop()
 
     def models(self) -> Sequence[ModelInfo]:
         """Return what is served, the default model first."""
@@ -53,11 +70,20 @@ class ModelPool:
 
     async def stats(self) -> Sequence[ModelStats]:
         """Ask every model's engine what it holds. Raises EngineFailed."""
-        return [await model.client.stats() for model in self._models]
+        found = [await model.client.stats() for model in self._models]
+        if self._warm_up is not None:
+            found[0] = msgspec.structs.replace(found[0], warm_up=self._warm_up.stats())
+        return found
 
     async def clear_cache(self) -> Mapping[str, int]:
-        """Clear every model's prefix cache; return the bytes freed by model. Raises EngineFailed."""
-        return {model.info.id: await model.client.clear_cache() for model in self._models}
+        """Clear every model's prefix cache; return the bytes freed by model. Raises EngineFailed.
+
+        What is to be warm is then read again, in the background.
+        """
+        freed = {model.info.id: await model.client.clear_cache() for model in self._models}
+        if self._warm_up is not None:
+            self._warm_up.start()
+        return freed
 
     def health(self) -> Mapping[str, Any]:
         """Return the status of the whole and of each model."""
@@ -79,3 +105,8 @@ class ModelPool:
                 f"The model {shown!r} does not exist. Served here: {known}.", param="model", code="model_not_found"
             )
         return found
+
+
+def _warm_up(models: Sequence[LoadedModel]) -> WarmUp | None:
+    """Return what keeps the default model's prefix cache warm, if its settings ask for it."""
+    return WarmUp(models[0].client) if models and models[0].client.settings.warm_prompts else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from typing import TypeAlias
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
@@ -26,8 +27,13 @@ from .request_id import RequestId
 
 log = logging.getLogger(__name__)
 
+Background: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
+"""Makes a context that is entered when the server has started and left before it stops."""
 
-def create_app(engine: EngineClient, host: Host, settings: Settings) -> FastAPI:
+
+def create_app(
+    engine: EngineClient, host: Host, settings: Settings, *, background: Background = nullcontext
+) -> FastAPI:
     """Return the application that serves the chosen front-ends, or all that are registered.
 
     Plugins may add routes and middleware; both stay behind authentication and limits. Raises PluginError or
@@ -43,7 +49,7 @@ def create_app(engine: EngineClient, host: Host, settings: Settings) -> FastAPI:
             log.warning("The protocol %r is not served: %s", entry.name, error)
             continue
         host.add_observer(f"protocol {entry.name}", routed[-1][0])
-    return _assemble(engine, routed, settings, lambda app: host.mount(app, engine), host.shutdown)
+    return _assemble(engine, routed, settings, lambda app: host.mount(app, engine), host.shutdown, background)
 
 
 def assemble(
@@ -68,6 +74,7 @@ def _assemble(
     settings: Settings,
     mount: Callable[[FastAPI], None],
     stopped: Callable[[], None],
+    background: Background = nullcontext,
 ) -> FastAPI:
     frontends = [frontend for frontend, _ in routed]
 
@@ -77,6 +84,7 @@ def _assemble(
             stack.callback(stopped)
             for frontend in frontends:
                 await stack.enter_async_context(frontend.lifespan())
+            await stack.enter_async_context(background())
             yield
 
     app = FastAPI(

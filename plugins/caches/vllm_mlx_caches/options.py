@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 
 from vllm_mlx_core.api import Settings, UsageError
 
-from .disk.folder import DEFAULT_MAX_GB, open_folder
+from .paged import BLOCK_SIZE, MAX_BLOCKS
 
 PREFIX_CACHE_SIZE = 100
 
@@ -40,16 +39,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"that number; needs --no-memory-aware-cache (default: {PREFIX_CACHE_SIZE})",
     )
     group.add_argument(
-        "--ssd-cache-dir",
-        metavar="DIR",
-        type=_folder,
-        help="keep states of past prompts in this folder as well, whatever the cache policy: the next start finds them",
+        "--use-paged-cache",
+        action="store_true",
+        help="keep the prefix cache in blocks of equal size and bound their number as well as memory: --cache paged",
     )
     group.add_argument(
-        "--ssd-cache-max-gb",
-        metavar="GB",
-        type=_gigabytes,
-        help=f"most that folder may hold, in GB; needs --ssd-cache-dir (default: {DEFAULT_MAX_GB:g})",
+        "--paged-cache-block-size",
+        metavar="N",
+        type=_count,
+        help=f"tokens in a block; needs --use-paged-cache (default: {BLOCK_SIZE})",
+    )
+    group.add_argument(
+        "--max-cache-blocks",
+        metavar="N",
+        type=_count,
+        help=f"number of blocks; needs --use-paged-cache (default: {MAX_BLOCKS})",
     )
 
 
@@ -59,6 +63,7 @@ def check_options(settings: Settings) -> None:
     short = {
         "--disable-prefix-cache": given.get("enable_prefix_cache") is False,
         "--no-memory-aware-cache": bool(given.get("no_memory_aware_cache")),
+        "--use-paged-cache": bool(given.get("use_paged_cache")),
     }
     used = [option for option, is_used in short.items() if is_used]
     if settings.engine.cache and used:
@@ -67,7 +72,12 @@ def check_options(settings: Settings) -> None:
         raise UsageError(f"{used[0]} and {used[1]} contradict each other.")
     if given.get("prefix_cache_size") is not None and not short["--no-memory-aware-cache"]:
         raise UsageError("--prefix-cache-size needs --no-memory-aware-cache; else --cache-memory-mb is the bound.")
-    _check_disk(settings)
+    for option, name in (
+        ("--paged-cache-block-size", "paged_cache_block_size"),
+        ("--max-cache-blocks", "max_cache_blocks"),
+    ):
+        if given.get(name) is not None and not short["--use-paged-cache"]:
+            raise UsageError(f"{option} needs --use-paged-cache.")
 
 
 def chosen(settings: Settings) -> str | None:
@@ -77,45 +87,10 @@ def chosen(settings: Settings) -> str | None:
         return "off"
     if given.get("no_memory_aware_cache"):
         return f"lru:max_entries={given.get('prefix_cache_size') or PREFIX_CACHE_SIZE}"
+    if given.get("use_paged_cache"):
+        block_size = given.get("paged_cache_block_size") or BLOCK_SIZE
+        return f"paged:block_size={block_size},max_blocks={given.get('max_cache_blocks') or MAX_BLOCKS}"
     return None
-
-
-def covered(cache: str, settings: Settings) -> str | None:
-    """Return the policy that keeps on a disk what ``cache`` keeps, if the options ask for it."""
-    given = settings.plugin_options
-    directory = given.get("ssd_cache_dir")
-    if directory is None:
-        return None
-    return f"disk:dir={directory},max_gb={given.get('ssd_cache_max_gb') or DEFAULT_MAX_GB:g},over={cache}"
-
-
-def _check_disk(settings: Settings) -> None:
-    given = settings.plugin_options
-    directory = given.get("ssd_cache_dir")
-    if directory is None:
-        if given.get("ssd_cache_max_gb") is not None:
-            raise UsageError("--ssd-cache-max-gb needs --ssd-cache-dir.")
-        return
-    name = (settings.engine.cache or chosen(settings) or "").partition(":")[0]
-    if name in ("off", "disk"):
-        raise UsageError(f"--ssd-cache-dir and --cache {name} contradict each other.")
-    open_folder(directory, given.get("ssd_cache_max_gb") or DEFAULT_MAX_GB)
-
-
-def _folder(text: str) -> str:
-    if not text or "," in text:
-        raise argparse.ArgumentTypeError(f"must be a path without a comma, not {text!r}")
-    return text
-
-
-def _gigabytes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
-    return value
 
 
 def _count(text: str) -> int:

@@ -19,6 +19,7 @@ from vllm_mlx_core.api import (
 from .context_length import context_length
 from .generation_defaults import end_token_ids, read_generation_config, sampling_defaults
 from .infill import infill_tokens
+from .message_ends import message_end_ids
 from .named_templates import TemplateSources, template_sources
 from .rendering import ChatRenderer
 from .template import ChatTemplate
@@ -41,6 +42,9 @@ class CheckpointProcessor:
         self._tool_renderer = self._renderer
         if sources.with_tools != sources.plain:
             self._tool_renderer = ChatRenderer(ChatTemplate(sources.with_tools, loaded.special_tokens))
+        self._message_ends = frozenset[int]()
+        if self._renderer is not None and self._tool_renderer is not None:
+            self._message_ends = message_end_ids(self._renderer, self._tool_renderer, loaded.tokenizer)
         self._context_length = context_length(checkpoint.config, loaded.max_length)
         self._defaults = sampling_defaults(advice)
         ends = [*end_token_ids(advice, checkpoint.config), *_special_ends(loaded), *_turn_ends(loaded, template)]
@@ -76,14 +80,18 @@ class CheckpointProcessor:
                 code="no_chat_template",
             )
         text = renderer.render(chat)
-        return RenderedPrompt(
-            text=text, token_ids=encode_prompt(self.tokenizer, text, context_length=self.context_length)
-        )
+        return self._prompt(text, encode_prompt(self.tokenizer, text, context_length=self.context_length))
 
     def tokenize(self, text: str) -> RenderedPrompt:
         """Tokenise a raw prompt, with the tokenizer's own beginning-of-text token if it adds one."""
         ids = encode_prompt(self.tokenizer, text, context_length=self.context_length, add_special_tokens=True)
-        return RenderedPrompt(text=text, token_ids=ids)
+        return self._prompt(text, ids)
+
+    def _prompt(self, text: str, token_ids: Sequence[int]) -> RenderedPrompt:
+        """Say where messages end. Text that only looks like an end costs a needless snapshot and nothing else."""
+        ends = self._message_ends
+        boundaries = [i for i, token_id in enumerate(token_ids, 1) if token_id in ends]
+        return RenderedPrompt(text=text, token_ids=token_ids, boundaries=boundaries)
 
     def infill(self, gap: Infill) -> RenderedPrompt | None:
         """Write a gap in the form the vocabulary has for it; None if it has none."""

@@ -25,6 +25,9 @@ class Cache(msgspec.Struct, kw_only=True):
     misses: int
     evictions: int
     tokens_saved: int
+    stored_mb: float
+    tokens_fetched: int
+    unstored_parts: int
 
 
 class Token(msgspec.Struct, kw_only=True):
@@ -64,6 +67,7 @@ class Cleared(msgspec.Struct, kw_only=True):
     status: Literal["cleared"] = "cleared"
     freed_mb: float
     models: Mapping[str, float]
+    rewarm_scheduled: bool
 
 
 def to_cache(stats: Sequence[ModelStats]) -> Cache:
@@ -84,6 +88,9 @@ def to_cache(stats: Sequence[ModelStats]) -> Cache:
         misses=misses,
         evictions=sum(cache.evictions for cache in caches),
         tokens_saved=sum(cache.saved_tokens for cache in caches),
+        stored_mb=megabytes(sum(cache.stored_bytes for cache in caches)),
+        tokens_fetched=sum(cache.fetched_tokens for cache in caches),
+        unstored_parts=sum(cache.unstored_parts for cache in caches),
     )
 
 
@@ -92,10 +99,12 @@ def to_report(stats: Sequence[ModelStats], text_of: Callable[[str, int], str]) -
     return CacheReport(cache=to_cache(stats), models={each.model: _to_model_cache(each, text_of) for each in stats})
 
 
-def to_cleared(freed: Mapping[str, int]) -> Cleared:
-    """Return what was freed, by model. Pure."""
+def to_cleared(freed: Mapping[str, int], *, rewarm: bool) -> Cleared:
+    """Return what was freed, by model, and whether what is to be warm is read again. Pure."""
     return Cleared(
-        freed_mb=megabytes(sum(freed.values())), models={model: megabytes(nbytes) for model, nbytes in freed.items()}
+        freed_mb=megabytes(sum(freed.values())),
+        models={model: megabytes(nbytes) for model, nbytes in freed.items()},
+        rewarm_scheduled=rewarm,
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from vllm_mlx_core.api import EngineClient, NotFound
+from vllm_mlx_core.api import EngineClient, NotFound, Settings
 from vllm_mlx_protocols.http import JSONBytes, caller
 
 from .cache import to_cleared
@@ -22,7 +22,7 @@ class Cancelled(msgspec.Struct, kw_only=True):
     cancelled: Literal[True] = True
 
 
-def add_control_routes(router: APIRouter, engine: EngineClient) -> None:
+def add_control_routes(router: APIRouter, engine: EngineClient, settings: Settings) -> None:
     """Add cancelling and clearing."""
 
     async def cancel_request(request: Request, request_id: str) -> Response:
@@ -36,7 +36,7 @@ def add_control_routes(router: APIRouter, engine: EngineClient) -> None:
 
     async def clear_cache() -> Response:
         """Drop what the prefix caches hold and no request uses."""
-        return JSONBytes(to_cleared(await engine.clear_cache()))
+        return JSONBytes(to_cleared(await engine.clear_cache(), rewarm=bool(settings.warm_prompts)))
 
     # There is no other cache yet, so all of them and this one are the same.
     router.delete("/v1/cache", operation_id="clearCache")(clear_cache)

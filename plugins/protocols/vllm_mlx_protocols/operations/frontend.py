@@ -56,7 +56,7 @@ class OperationsFrontend(ProtocolFrontend):
         """Return the routes."""
         router = APIRouter(tags=["operations"], default_response_class=JSONBytes, responses=DOCUMENTED_ERRORS)
         add_report_routes(router, self.engine, self.settings)
-        add_control_routes(router, self.engine)
+        add_control_routes(router, self.engine, self.settings)
         if self._metrics is not None:
             from .metrics_route import add_metrics_route
 

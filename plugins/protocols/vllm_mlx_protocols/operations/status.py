@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from vllm_mlx_core.api import ActiveRequest, ModelStats
+from vllm_mlx_core.api import ActiveRequest, ModelStats, WarmUpStats
 
 from .activity import RequestStatus, to_request, visible
 from .cache import Cache, to_cache
@@ -21,6 +21,17 @@ class Memory(msgspec.Struct, kw_only=True):
     active_memory_gb: float
     peak_memory_gb: float
     cache_memory_gb: float
+
+
+class WarmPrompts(msgspec.Struct, kw_only=True):
+    """How far the reading of the prompts is that the cache is to be warm with."""
+
+    running: bool
+    entries: int
+    warmed: int
+    failed: int
+    tokens: int
+    elapsed_s: float
 
 
 class Figures(msgspec.Struct, kw_only=True):
@@ -40,9 +51,10 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 class ModelStatus(Figures, kw_only=True):
-    """One model. ``uptime_s`` is since it was loaded."""
+    """One model. ``uptime_s`` is since it was loaded. ``warm_prompts`` is null if there are none for it."""
 
     weights_gb: float | None
+    warm_prompts: WarmPrompts | None
 
 
 class Status(Figures, kw_only=True):
@@ -78,6 +90,7 @@ def _to_model(model: str, is_well: bool, stats: Sequence[ModelStats], active: Se
         model=model,
         uptime_s=round(mine[0].uptime_s, 3) if mine else None,
         weights_gb=_gigabytes(mine[0].weights_bytes) if mine else None,
+        warm_prompts=_warm_prompts(mine[0].warm_up) if mine else None,
         **_figures(mine, [request for request in active if request.model == model]),
     )
 
@@ -95,6 +108,12 @@ def _figures(stats: Sequence[ModelStats], active: Sequence[ActiveRequest]) -> di
         "metal": _memory(stats) if stats else None,
         "cache": to_cache(stats) if stats else None,
     }
+
+
+def _warm_prompts(stats: WarmUpStats | None) -> WarmPrompts | None:
+    if stats is None:
+        return None
+    return WarmPrompts(**msgspec.structs.asdict(stats) | {"elapsed_s": round(stats.elapsed_s, 3)})
 
 
 def _memory(stats: Sequence[ModelStats]) -> Memory:
