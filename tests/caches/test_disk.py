@@ -18,6 +18,7 @@ from vllm_mlx_caches.disk import writer
 from vllm_mlx_caches.disk.policy import DiskCache
 from vllm_mlx_caches.lru import LRUCache
 from vllm_mlx_caches.off import OffCache
+from vllm_mlx_caches.paged import PagedCache
 from vllm_mlx_caches.radix import RadixCache
 from vllm_mlx_core.api import CacheSpec, UsageError
 from vllm_mlx_core.testing import CachePolicySuite, FakeCodec
@@ -25,7 +26,7 @@ from vllm_mlx_core.testing import CachePolicySuite, FakeCodec
 from .disk_states import WAIT_S, fetched, files, keep, open_cache, parts, size
 
 PROMPT = tuple(range(1000, 1300))
-POLICIES = [RadixCache, LRUCache]
+POLICIES = [RadixCache, LRUCache, PagedCache]
 
 
 class OnDisk(CachePolicySuite):
@@ -48,6 +49,10 @@ class TestDiskOverRadix(OnDisk):
 
 class TestDiskOverLRU(OnDisk):
     inner = LRUCache  # type: ignore[assignment]
+
+
+class TestDiskOverPaged(OnDisk):
+    inner = PagedCache  # type: ignore[assignment]
 
 
 del OnDisk
@@ -163,7 +168,7 @@ def test_a_file_is_a_safetensors_file_for_its_owner_alone(tmp_path):
     assert len(files(folder)) == 4
     for path in files(folder):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        content = dict(safetensors.deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
+        content = dict(safetensors.deserialize(path.read_bytes()))
         assert "tokens" in content
 
 
@@ -211,7 +216,7 @@ def test_a_damaged_file_is_a_miss_removed_and_written_anew(tmp_path, damage):
 
 
 def _tokens(path):
-    content = dict(safetensors.deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
+    content = dict(safetensors.deserialize(path.read_bytes()))
     return memoryview(bytes(content["tokens"]["data"])).cast("I").tolist()
 
 
@@ -239,8 +244,8 @@ def test_no_damage_to_bytes_ever_gives_a_wrong_part(tmp_path, over):
     @settings(max_examples=150, deadline=None)
     @given(data=st.data())
     def check(data):
-        for path, content in sound.items():
-            path.write_bytes(content)
+        for path, written in sound.items():
+            path.write_bytes(written)
         victim = data.draw(st.sampled_from(sorted(sound)))
         content = bytearray(sound[victim])
         if data.draw(st.booleans()):

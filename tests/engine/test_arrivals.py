@@ -180,6 +180,7 @@ async def test_the_next_engine_goes_on_where_this_one_stopped(architecture, cach
             both = await asyncio.gather(greedy(second, turn), greedy(second, turn))
             assert [each.token_ids for each in both] == [said, said]
             stats = (await second.loaded.client.stats()).cache
+            assert stats is not None
             assert stats.fetched_tokens == again.usage.cached_tokens
             assert stats.stored_bytes > 0
             assert stats.unstored_parts == 0

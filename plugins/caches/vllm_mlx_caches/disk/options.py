@@ -43,12 +43,9 @@ def check_options(settings: Settings, policy: str | None) -> None:
 
 def covered(cache: str, settings: Settings) -> str | None:
     """Return the policy that keeps on a disk what ``cache`` keeps, if the options ask for it."""
-    directory = settings.plugin_options.get("ssd_cache_dir")
-    if directory is None:
-        return None
-    return (
-        f"disk:dir={directory},max_gb={settings.plugin_options.get('ssd_cache_max_gb') or DEFAULT_MAX_GB},over={cache}"
-    )
+    given = settings.plugin_options
+    directory, max_gb = given.get("ssd_cache_dir"), given.get("ssd_cache_max_gb") or DEFAULT_MAX_GB
+    return None if directory is None else f"disk:dir={directory},max_gb={max_gb:g},over={cache}"
 
 
 def _path(text: str) -> str:
