@@ -5,6 +5,7 @@ from .caching import (
     CachePolicy,
     CacheSpec,
     CacheStats,
+    Fetch,
     KVSegment,
     KVSnapshot,
     KVState,
@@ -70,6 +71,7 @@ from .messages import (
 from .models import (
     Checkpoint,
     Generator,
+    IdentifiedGenerator,
     LoadOptions,
     ModelFamily,
     ParserChoice,
@@ -81,6 +83,7 @@ from .parsing import ParserContext, ReasoningParser, StreamParser, Tokenizer, To
 from .protocols import EngineClient, OutputStream, ProtocolFrontend
 from .settings import ApiKey, EngineSettings, KVQuantization, Settings
 from .sse import EventStream, StreamEncoder
+from .state_codec import StateCodec, Tensor, Tensors
 from .token_prefix import TOKEN_BYTES, common_prefix, pack_tokens
 
 __all__ = [
@@ -104,9 +107,11 @@ __all__ = [
     "EngineSettings",
     "Event",
     "EventStream",
+    "Fetch",
     "FinishReason",
     "GenerateRequest",
     "Generator",
+    "IdentifiedGenerator",
     "Infill",
     "InvalidRequest",
     "KVQuantization",
@@ -147,9 +152,12 @@ __all__ = [
     "Said",
     "SamplingParams",
     "Settings",
+    "StateCodec",
     "StepStats",
     "StreamEncoder",
     "StreamParser",
+    "Tensor",
+    "Tensors",
     "TextDelta",
     "TextProcessor",
     "TokenLogprob",

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from vllm_mlx_core.api import CachePolicy, CacheStats, KVQuantization, Lease
+from vllm_mlx_core.api import CachePolicy, CacheStats, Fetch, KVQuantization, Lease, StateCodec
 
 from . import states
 from .batch import Batch
@@ -47,6 +47,29 @@ class PrefixReuse:
         self._cache = cache
         self._quantization = quantization
         self._truncatable_tokens = truncatable_tokens
+
+    def attach(self, codec: StateCodec | None) -> None:
+        """Tell the policy how states become bytes. Once, and first."""
+        if self._cache is not None:
+            cache = self._cache
+            self._guarded(lambda: cache.attach(codec))
+
+    def fetch(self, sequence: Sequence) -> Fetch | None:
+        """Begin to bring what is known of the beginning of a sequence that has arrived; None: do not wait."""
+        cache, submit = self._cache, sequence.submit
+        if cache is None or sequence.is_scored:
+            return None
+        return self._guarded(lambda: cache.fetch(submit.prompt, salt=submit.salt, idle=sequence.leaves_idle_states))
+
+    def receive(self, fetch: Fetch) -> None:
+        """Take what was fetched, or end the waiting for it if it is not there yet."""
+        if self._cache is not None:
+            self._guarded(fetch.keep if fetch.future.done() else fetch.cancel)
+
+    def cancel(self, fetch: Fetch) -> None:
+        """Say that nobody waits for a fetch any more."""
+        if self._cache is not None:
+            self._guarded(fetch.cancel)
 
     def find(self, sequence: Sequence) -> None:
         """Give a sequence that was just admitted what is known of its beginning, and stops in the rest. Mutates it.

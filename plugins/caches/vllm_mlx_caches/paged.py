@@ -31,7 +31,7 @@ from vllm_mlx_core.api import (
 from .idle import IDLE_SHARE
 from .misses import explain
 from .paged_blocks import Block, BlockTable, Path
-from .paged_match import anywhere, at_snapshot, nearest
+from .paged_match import Match, anywhere, at_snapshot, nearest
 from .paged_victims import Victim, freeable, victims
 from .spec_options import positive_int, reject_unknown
 
@@ -76,11 +76,15 @@ class PagedCache(CachePolicy):
         self._hits = self._misses = self._evictions = self._saved_tokens = 0
         self._last_miss: CacheMiss | None = None
 
+    def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
+        """Return how many tokens ``match`` would save. Does not mutate."""
+        found = self._resume(pack_tokens(tokens), salt)
+        return 0 if found is None else found.num_tokens
+
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
         """Return the longest reusable proper prefix, pinned, or None. Mutates recency and counters."""
         packed = pack_tokens(tokens)
-        path = self._table.walk(salt, packed[:-TOKEN_BYTES])  # one token is always left to compute
-        found = at_snapshot(self._table, path) if self._needs_snapshot else anywhere(self._table, path)
+        found = self._resume(packed, salt)
         if found is None:
             self._misses += 1
             self._last_miss = explain(packed, *nearest(self._table, self._table.walk(salt, packed)))
@@ -156,6 +160,11 @@ class PagedCache(CachePolicy):
         """Let go of every state. No call follows."""
         self._table = BlockTable(self._table.block_size, self._table.max_blocks)
         self._leases.clear()
+
+    def _resume(self, packed: bytes, salt: str) -> Match | None:
+        """Return where a packed prompt resumes."""
+        path = self._table.walk(salt, packed[:-TOKEN_BYTES])  # one token is always left to compute
+        return at_snapshot(self._table, path) if self._needs_snapshot else anywhere(self._table, path)
 
     def _covering(self, path: Path) -> Block | None:
         """Return a block that serves all that a state at the end of the path's rest would, or None."""

@@ -66,6 +66,12 @@ class RadixCache(CachePolicy):
         self._hits = self._misses = self._evictions = self._saved_tokens = 0
         self._last_miss: CacheMiss | None = None
 
+    def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
+        """Return how many tokens ``match`` would save. Does not mutate."""
+        root = self._roots.get(salt)
+        found = None if root is None else _resume(walk(root, pack_tokens(tokens)), len(tokens) - 1)
+        return 0 if found is None else found.num_tokens
+
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
         """Return the longest reusable proper prefix, pinned, or None. Mutates recency and counters."""
         packed = pack_tokens(tokens)

@@ -25,6 +25,9 @@ class Cache(msgspec.Struct, kw_only=True):
     misses: int
     evictions: int
     tokens_saved: int
+    stored_mb: float
+    tokens_fetched: int
+    unstored_parts: int
 
 
 class Token(msgspec.Struct, kw_only=True):
@@ -85,6 +88,9 @@ def to_cache(stats: Sequence[ModelStats]) -> Cache:
         misses=misses,
         evictions=sum(cache.evictions for cache in caches),
         tokens_saved=sum(cache.saved_tokens for cache in caches),
+        stored_mb=megabytes(sum(cache.stored_bytes for cache in caches)),
+        tokens_fetched=sum(cache.fetched_tokens for cache in caches),
+        unstored_parts=sum(cache.unstored_parts for cache in caches),
     )
 
 
