@@ -47,6 +47,7 @@ from .events import (
 )
 from .hooks import Kind, Registrar, hookimpl
 from .long_prompts import encode_prompt
+from .media_ids import FIRST_MEDIA_ID, media_ids
 from .messages import (
     IDLE_PRIORITY,
     ActiveRequest,
@@ -87,6 +88,7 @@ from .state_codec import StateCodec, Tensor, Tensors
 from .token_prefix import TOKEN_BYTES, common_prefix, pack_tokens
 
 __all__ = [
+    "FIRST_MEDIA_ID",
     "IDLE_PRIORITY",
     "TOKEN_BYTES",
     "ActiveRequest",
@@ -179,6 +181,7 @@ __all__ = [
     "common_prefix",
     "encode_prompt",
     "hookimpl",
+    "media_ids",
     "no_progress",
     "or_disconnect",
     "pack_tokens",

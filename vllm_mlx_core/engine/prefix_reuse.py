@@ -59,7 +59,9 @@ class PrefixReuse:
         cache, submit = self._cache, sequence.submit
         if cache is None or sequence.is_scored:
             return None
-        return self._guarded(lambda: cache.fetch(submit.prompt, salt=submit.salt, idle=sequence.leaves_idle_states))
+        return self._guarded(
+            lambda: cache.fetch(sequence.prompt_cache_ids, salt=submit.salt, idle=sequence.leaves_idle_states)
+        )
 
     def receive(self, fetch: Fetch) -> None:
         """Take what was fetched, or end the waiting for it if it is not there yet."""
@@ -85,7 +87,7 @@ class PrefixReuse:
             sequence.stops |= stops_at(sequence.submit.boundaries, start=sequence.num_computed, end=end)
 
     def _resume(self, sequence: Sequence, cache: CachePolicy) -> None:
-        tokens = sequence.tokens
+        tokens = sequence.cache_ids
         lease = self._guarded(lambda: cache.match(tokens, salt=sequence.submit.salt))
         if lease is None:
             self._explain_miss(sequence)
@@ -130,7 +132,7 @@ class PrefixReuse:
         """Offer a state of a sequence to the policy."""
         cache = self._cache
         if cache is not None:
-            tokens, submit = sequence.tokens[: state.num_tokens], sequence.submit
+            tokens, submit = sequence.cache_ids[: state.num_tokens], sequence.submit
             self._guarded(lambda: cache.insert(tokens, state, salt=submit.salt, idle=sequence.leaves_idle_states))
 
     def check(self) -> None:

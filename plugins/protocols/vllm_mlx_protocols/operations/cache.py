@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from vllm_mlx_core.api import CacheMiss, CacheStats, ModelStats
+from vllm_mlx_core.api import FIRST_MEDIA_ID, CacheMiss, CacheStats, ModelStats
 
 MB = 2**20
 
@@ -31,7 +31,7 @@ class Cache(msgspec.Struct, kw_only=True):
 
 
 class Token(msgspec.Struct, kw_only=True):
-    """A token and the text it stands for."""
+    """A token and the text it stands for: none if it stands for a piece of an image or the like."""
 
     id: int
     text: str
@@ -123,7 +123,7 @@ def _to_model_cache(stats: ModelStats, text_of: Callable[[str, int], str]) -> Mo
 
 def _to_miss(miss: CacheMiss, text_of: Callable[[int], str]) -> Miss:
     def told(token: int | None) -> Token | None:
-        return None if token is None else Token(id=token, text=text_of(token))
+        return None if token is None else Token(id=token, text=text_of(token) if token < FIRST_MEDIA_ID else "")
 
     return Miss(
         reason=miss.reason,
