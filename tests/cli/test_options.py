@@ -68,6 +68,7 @@ MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--max-tokens": ("100", "sampling_defaults.max_tokens", 100),
     "--max-request-tokens": ("200", "max_request_tokens", 200),
     "--max-completions": ("3", "max_completions", 3),
+    "--gpu-memory-utilization": ("0.5", "engine.memory_share", 0.5),
     "--enforce-eager": (None, "engine.enforce_eager", True),
     "--skip-self-test": (None, "engine.self_test", False),
     "--cache": ("lru:a=1", "engine.cache", "lru:a=1"),

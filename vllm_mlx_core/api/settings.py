@@ -42,6 +42,8 @@ class EngineSettings:
     """Weights of users (names of API keys) under ``fair``, above 0; a user that is not named has 1."""
     max_model_len: int | None = None
     """Context limit; None: the checkpoint's."""
+    memory_share: float = 0.9
+    """Share of the device's memory that weights, states and the prefix cache may have, above 0 and at most 1."""
     self_test: bool = True
     """Compare batched with solo output at load, and serve in the mode that is right."""
     enforce_eager: bool = False

@@ -257,6 +257,14 @@ def add_scheduling(parser: ArgumentParser) -> None:
         help="most completions of one prompt that a client may ask for (default: %(default)s)",
     )
     group.add_argument(
+        "--gpu-memory-utilization",
+        metavar="SHARE",
+        type=values.number(0, 1, above=True),
+        default=_engine.memory_share,
+        help="share of the device's memory that weights, running sequences and prefix cache may have together "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
         "--enforce-eager",
         action="store_true",
         help="build every decode step anew instead of capturing it once and replaying it",

@@ -73,6 +73,7 @@ def to_settings(args: Namespace) -> Settings:
             scheduling_policy=args.scheduling_policy,
             fair_shares=shares,
             max_model_len=args.max_model_len,
+            memory_share=args.gpu_memory_utilization,
             self_test=not args.skip_self_test,
             enforce_eager=args.enforce_eager,
             cache=args.cache,

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import mlx.core as mx
 
@@ -28,6 +29,7 @@ from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator
 from . import device, kernels, states
 from .batch import Batch
 from .captured import CapturedGenerator
+from .memory_guard import MemoryGuard, MemoryPlan
 from .messages import (
     Abort,
     Command,
@@ -56,6 +58,8 @@ MAX_RESTARTS = 3
 CLEAR_EVERY_STEPS = 512
 
 FAILED = "The model failed to compute this request."
+NO_MEMORY = "The server has not enough memory for this request now. Try again later."
+OUTGROWN = "Prompt and answer have become longer than what the memory of this server holds."
 INVALID_NUMBERS = "The model produced invalid numbers (NaN) for this request."
 
 
@@ -69,7 +73,10 @@ class _Launched:
 
 
 class EngineCore:
-    """The state of one running engine. ``emit`` is called with every step's result before the step prefills."""
+    """The state of one running engine. ``emit`` is called with every step's result before the step prefills.
+
+    Without a ``memory`` plan it takes what it needs.
+    """
 
     def __init__(
         self,
@@ -78,6 +85,8 @@ class EngineCore:
         mode: ServingMode,
         cache: CachePolicy,
         emit: Callable[[StepResult], None],
+        *,
+        memory: MemoryPlan | None = None,
     ) -> None:
         self._generator = CapturedGenerator(generator) if mode.captured else generator
         self._mode = mode
@@ -85,12 +94,14 @@ class EngineCore:
             cache if mode.resumable and not cache.keeps_nothing else None, settings.kv_cache_quantization
         )
         self._emit = emit
+        self._memory = None if memory is None else MemoryGuard(memory, self._prefixes)
         self._scheduler = Scheduler(
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefill_mode=mode.prefill,
             max_scored_tokens=positions_per_step(generator.vocab_size),
             policy=make_policy(settings),
+            may_start=None if self._memory is None else self._memory.may_start,
         )
         self._stalls = StallBudget(settings.decode_stall_target_ms / 1000)
         self._batches: list[Batch] = []
@@ -161,10 +172,13 @@ class EngineCore:
     def step(self) -> None:
         """Run one step. Mutates; waits for the previous step's tokens. Raises only if the engine itself is broken."""
         started = time.perf_counter()
+        self._stay_within_memory()
         for sequence in self._scheduler.admit():
             self._admitted.append(sequence.id)
             if sequence.layers is None:
                 self._prefixes.find(sequence)
+        if (starved := self._scheduler.starved) is not None and not self._launched:
+            self._fail(starved, NO_MEMORY, lacks_memory="now")
         previous, self._launched = self._launched, []
         self._launch()
         if self._launched:
@@ -183,6 +197,15 @@ class EngineCore:
         self._steps += 1
         if self._steps % CLEAR_EVERY_STEPS == 0:
             mx.clear_cache()
+
+    def _stay_within_memory(self) -> None:
+        """See to it that what runs has memory for its next tokens: let the last go, or end one that is too large."""
+        running = self._scheduler.running
+        if self._memory is None or not running or self._memory.may_go_on(running):
+            return
+        if not self._scheduler.retreat():
+            self._fail(running[0], OUTGROWN, lacks_memory="ever")
+            self._drop(running)
 
     def _launch(self) -> None:
         """Enqueue the next step of every batch."""
@@ -407,8 +430,8 @@ class EngineCore:
                 sequence.isolated = True
                 self._scheduler.requeue(sequence)
 
-    def _fail(self, sequence: Sequence, message: str) -> None:
-        self._updates.append(SequenceUpdate(sequence.id, finish="error", error=message))
+    def _fail(self, sequence: Sequence, message: str, *, lacks_memory: Literal["now", "ever"] | None = None) -> None:
+        self._updates.append(SequenceUpdate(sequence.id, finish="error", error=message, lacks_memory=lacks_memory))
         self._scheduler.finish(sequence)
 
     def _flush(self, started: float) -> None:

@@ -128,12 +128,15 @@ class EngineThread:
 
     def _run(self) -> None:
         device.prepare()
-        from . import cpu_attention
+        from . import cpu_attention, state_cost
         from .core import EngineCore
+        from .memory_guard import MemoryPlan
         from .prompt_state import check_quantization
         from .selftest import ServingMode
 
+        budget = int(device.capacity() * self._settings.memory_share)
         device.wire_memory()
+        device.limit_memory(budget)
         cpu_attention.install()
         generator = self._family.load_generator()
         mode = self._self_test(generator) if self._settings.self_test else ServingMode()
@@ -141,7 +144,19 @@ class EngineThread:
             log.warning("Serving %s: %s.", mode, mode.reason)
         if self._settings.kv_cache_quantization is not None:
             check_quantization(generator, self._settings.kv_cache_quantization)
-        core = EngineCore(generator, self._settings, mode, self._cache, lambda step: self._on_step(step))
+        memory = MemoryPlan(
+            budget,
+            weights=generator.nbytes,
+            cost=state_cost.learn(generator),
+            max_chunk=self._settings.max_num_batched_tokens,
+            batched=mode.batched,
+        )
+        if not memory.max_sequence_tokens:
+            raise ModelError(
+                f"The weights take {generator.nbytes / 1e9:.1f} GB of the {budget / 1e9:.1f} GB that may be used: that "
+                "leaves too little for requests. Raise --gpu-memory-utilization, or choose a smaller model."
+            )
+        core = EngineCore(generator, self._settings, mode, self._cache, lambda step: self._on_step(step), memory=memory)
         self._ready.set_result(
             EngineReady(
                 vocab_size=generator.vocab_size,
@@ -149,6 +164,7 @@ class EngineThread:
                 mode=str(mode),
                 mode_reason=mode.reason,
                 captured=mode.captured,
+                max_sequence_tokens=memory.max_sequence_tokens,
             )
         )
         try:
