@@ -100,7 +100,7 @@ async def answers(engine: AsyncEngine, asked: list[list[int]], max_tokens: int) 
     return [list(each.token_ids) for each in completions], watch
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma3", "mamba2"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
 async def test_as_many_run_as_there_is_memory_for_and_the_others_wait(architecture, tiny_model, memory_for):
     asked = prompts(8, 300)
     async with AsyncEngine(tiny_model(architecture), settings=settings()) as engine:
@@ -198,6 +198,10 @@ def test_what_reading_takes_for_a_moment_is_learned(generator):
     assert cost.per_token == 2 * 2 * 2 * 16 * 4
     assert cost.scratch(CHUNK, 100) > 0
     assert cost.state(300) == 512 * cost.per_token
+    windowed = state_cost.learn(generator("gemma3"))  # one layer of two keeps the latest 32 tokens
+    assert windowed.state(10_000) - windowed.state(5_000) == (cost.state(10_000) - cost.state(5_000)) // 2
+    recurrent = state_cost.learn(generator("mamba2"))
+    assert 0 < recurrent.state(10) == recurrent.state(10_000)
 
 
 async def test_weights_that_leave_no_room_end_the_start(tiny_model, monkeypatch):
