@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -48,7 +49,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
-def asked(dialect: Dialect, text: str, **fields: object) -> dict[str, object]:
+def asked(dialect: Dialect, text: str, **fields: Any) -> dict[str, Any]:
     return dialect.body(text, **dialect.option(dialect.limit, 8), **fields)
 
 

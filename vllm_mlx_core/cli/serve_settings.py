@@ -28,6 +28,10 @@ def to_settings(args: Namespace) -> Settings:
     shares = dict(args.fair_share)
     if shares and args.scheduling_policy != "fair":
         raise UsageError("--fair-share needs --scheduling-policy fair.")
+    if args.kv_bits is not None and args.max_kv_size is not None:
+        raise UsageError("--kv-bits and --max-kv-size cannot be used together: windows are not quantised.")
+    if args.kv_bits is not None and args.kv_cache_quantization:
+        raise UsageError("--kv-bits already quantises what is stored: leave out --kv-cache-quantization.")
     return Settings(
         host=args.host,
         port=args.port,
@@ -74,6 +78,9 @@ def to_settings(args: Namespace) -> Settings:
             fair_shares=shares,
             max_model_len=args.max_model_len,
             memory_share=args.gpu_memory_utilization,
+            max_kv_size=args.max_kv_size,
+            kv_bits=args.kv_bits,
+            kv_group_size=args.kv_group_size,
             self_test=not args.skip_self_test,
             enforce_eager=args.enforce_eager,
             cache=args.cache,

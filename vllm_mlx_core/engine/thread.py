@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -129,6 +130,7 @@ class EngineThread:
     def _run(self) -> None:
         device.prepare()
         from . import cpu_attention, state_cost
+        from .converted import convert
         from .core import EngineCore
         from .memory_guard import MemoryPlan
         from .prompt_state import check_quantization
@@ -138,8 +140,10 @@ class EngineThread:
         device.wire_memory()
         device.limit_memory(budget)
         cpu_attention.install()
-        generator = self._family.load_generator()
+        generator = convert(self._family.load_generator(), self._settings)
         mode = self._self_test(generator) if self._settings.self_test else ServingMode()
+        if self._settings.max_kv_size is not None:  # a window forgets while it reads, each prompt at its own place
+            mode = replace(mode, prefill="solo")
         if mode.reason:
             log.warning("Serving %s: %s.", mode, mode.reason)
         if self._settings.kv_cache_quantization is not None:
