@@ -129,6 +129,24 @@ def test_an_option_says_how_to_quantise(option):
     assert parse(option, value)[1].engine.kv_cache_quantization is None
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--kv-bits", "8", "--max-kv-size", "512"),
+        ("--kv-bits", "8", "--kv-cache-quantization"),
+    ],
+)
+def test_two_ways_to_keep_states_exclude_each_other(argv):
+    with pytest.raises(UsageError, match="--kv-bits"):
+        parse(*argv)
+
+
+@pytest.mark.parametrize("argv", [("--max-kv-size", "63"), ("--kv-bits", "3"), ("--gpu-memory-utilization", "0")])
+def test_values_without_a_sense_are_refused(argv):
+    with pytest.raises(SystemExit):
+        parse(*argv)
+
+
 def test_every_option_is_covered_by_the_mapping():
     covered = {*MAPPING, *OF_QUANTIZATION, *ACCEPTED_WITHOUT_EFFECT, "--fair-share", "--help"}
     for action in parser()._actions:
