@@ -69,6 +69,10 @@ MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--max-tokens": ("100", "sampling_defaults.max_tokens", 100),
     "--max-request-tokens": ("200", "max_request_tokens", 200),
     "--max-completions": ("3", "max_completions", 3),
+    "--gpu-memory-utilization": ("0.5", "engine.memory_share", 0.5),
+    "--max-kv-size": ("512", "engine.max_kv_size", 512),
+    "--kv-bits": ("4", "engine.kv_bits", 4),
+    "--kv-group-size": ("32", "engine.kv_group_size", 32),
     "--enforce-eager": (None, "engine.enforce_eager", True),
     "--skip-self-test": (None, "engine.self_test", False),
     "--cache": ("lru:a=1", "engine.cache", "lru:a=1"),
@@ -128,6 +132,24 @@ def test_an_option_says_how_to_quantise(option):
     value, expected = OF_QUANTIZATION[option]
     assert parse("--kv-cache-quantization", option, value)[1].engine.kv_cache_quantization == expected
     assert parse(option, value)[1].engine.kv_cache_quantization is None
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--kv-bits", "8", "--max-kv-size", "512"),
+        ("--kv-bits", "8", "--kv-cache-quantization"),
+    ],
+)
+def test_two_ways_to_keep_states_exclude_each_other(argv):
+    with pytest.raises(UsageError, match="--kv-bits"):
+        parse(*argv)
+
+
+@pytest.mark.parametrize("argv", [("--max-kv-size", "63"), ("--kv-bits", "3"), ("--gpu-memory-utilization", "0")])
+def test_values_without_a_sense_are_refused(argv):
+    with pytest.raises(SystemExit):
+        parse(*argv)
 
 
 def test_every_option_is_covered_by_the_mapping():

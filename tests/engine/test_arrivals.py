@@ -52,7 +52,7 @@ class Server:
         self.results: list[StepResult] = []
         self.wakes = 0
         settings = EngineSettings(**engine)
-        self.core = EngineCore(generator, settings, ServingMode(), self.cache, self.results.append, self._wake)
+        self.core = EngineCore(generator, settings, ServingMode(), self.cache, self.results.append, wake=self._wake)
 
     def _wake(self) -> None:
         self.wakes += 1

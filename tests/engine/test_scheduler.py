@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -302,3 +304,79 @@ def test_a_paused_prompt_that_is_aborted_is_gone():
     s.finish(person)
     assert not list(s.admit())
     assert (s.num_running, s.num_waiting) == (0, 0)
+
+
+class Memory:
+    """Has room for so many tokens of prompts together. A clock that is set by hand goes with it."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.now = 0.0
+
+    def may_start(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
+        return sum(s.num_tokens for s in [sequence, *running]) <= self.room
+
+    def scheduler(self) -> Scheduler:
+        return Scheduler(
+            max_num_seqs=8,
+            max_num_batched_tokens=100,
+            prefill_mode="ragged",
+            max_scored_tokens=50,
+            may_start=self.may_start,
+            clock=lambda: self.now,
+        )
+
+
+def admitted(s: Scheduler) -> list[int]:
+    return [each.id for each in s.admit()]
+
+
+def test_who_lacks_memory_is_passed_by_smaller_ones_until_it_has_waited_too_long():
+    memory = Memory(100)
+    s = memory.scheduler()
+    sequences = [sequence(number, length) for number, length in enumerate([60, 70, 20, 30, 5])]
+    for each in sequences[:4]:
+        s.add(each)
+    assert admitted(s) == [0, 2]
+    s.finish(sequences[2])
+    assert admitted(s) == [3]
+    memory.now = 1000.0
+    s.add(sequences[4])
+    s.finish(sequences[3])
+    assert admitted(s) == [], "nobody passes it any more"
+    s.finish(sequences[0])
+    assert admitted(s) == [1, 4]
+
+
+def test_who_lacks_memory_gets_that_of_worse_levels_and_is_not_passed_by_them():
+    s = Memory(100).scheduler()
+    for number in (0, 1):
+        s.add(sequence(number, 40, priority=5))
+    assert admitted(s) == [0, 1]
+    urgent = sequence(2, 60)
+    s.add(urgent)
+    assert admitted(s) == [], "the last one makes room, and does not get it back"
+    assert admitted(s) == [2]
+    s.finish(urgent)
+    assert admitted(s) == [1]
+
+
+def test_memory_is_taken_from_those_who_wait_then_from_the_last_and_never_from_the_only_one():
+    s = Memory(100).scheduler()
+    for number in range(3):
+        s.add(sequence(number, 20))
+    assert admitted(s) == [0, 1, 2]
+    first, second, last = s.running
+    last.layers, last.num_computed = [], 10
+    s.pause(last)
+    assert s.retreat()
+    assert last.layers is None
+    assert not last.num_computed
+    second.stage = Stage.DECODE
+    assert s.retreat()
+    assert second.is_leaving
+    assert s.retreat()
+    assert s.num_running == 2, "one at a time"
+    s.pause(second)
+    assert not s.retreat()
+    assert s.running == [first]

@@ -18,6 +18,7 @@
         ├── EngineFailed       500
         ├── Unsupported        501
         ├── Overloaded         503
+        ├── InsufficientMemory 503
         └── RequestTimedOut    504
 
 The text of a ``RequestError`` is shown to clients: it must hold no path, secret or traceback.
@@ -148,6 +149,16 @@ class Overloaded(RequestError):
 
     status = 503
     kind = "overloaded_error"
+
+
+class InsufficientMemory(RequestError):
+    """The memory that the server may use does not hold this request: alone, unless ``retry_after_s`` is set."""
+
+    status = 503
+    kind = "overloaded_error"
+
+    def __init__(self, message: str, *, retry_after_s: int | None = None) -> None:
+        super().__init__(message, code="insufficient_memory", retry_after_s=retry_after_s)
 
 
 class RequestTimedOut(RequestError):

@@ -42,6 +42,14 @@ class EngineSettings:
     """Weights of users (names of API keys) under ``fair``, above 0; a user that is not named has 1."""
     max_model_len: int | None = None
     """Context limit; None: the checkpoint's."""
+    memory_share: float = 0.9
+    """Share of the device's memory that weights, states and the prefix cache may have, above 0 and at most 1."""
+    max_kv_size: int | None = None
+    """Tokens that a sequence's layers look back on, the first four and the latest; None: all. Not with ``kv_bits``."""
+    kv_bits: Literal[4, 8] | None = None
+    """Bits of the keys and values of running sequences; None: they are kept as they are."""
+    kv_group_size: int = 64
+    """Values that share a scale with ``kv_bits``: 32, 64 or 128."""
     self_test: bool = True
     """Compare batched with solo output at load, and serve in the mode that is right."""
     enforce_eager: bool = False

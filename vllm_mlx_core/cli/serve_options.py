@@ -257,6 +257,35 @@ def add_scheduling(parser: ArgumentParser) -> None:
         help="most completions of one prompt that a client may ask for (default: %(default)s)",
     )
     group.add_argument(
+        "--gpu-memory-utilization",
+        metavar="SHARE",
+        type=values.number(0, 1, above=True),
+        default=_engine.memory_share,
+        help="share of the device's memory that weights, running sequences and prefix cache may have together "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-kv-size",
+        metavar="TOKENS",
+        type=values.integer(64),
+        help="tokens of a sequence that are remembered, the first four and the latest; bounds its memory, and what was "
+        "said before them is forgotten (default: all)",
+    )
+    group.add_argument(
+        "--kv-bits",
+        type=int,
+        choices=(4, 8),
+        help="quantise keys and values of running sequences: less memory, slightly different answers (default: off)",
+    )
+    group.add_argument(
+        "--kv-group-size",
+        type=int,
+        choices=(32, 64, 128),
+        default=_engine.kv_group_size,
+        help="values that share a scale with --kv-bits; the width of a head must be a multiple of it "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
         "--enforce-eager",
         action="store_true",
         help="build every decode step anew instead of capturing it once and replaying it",

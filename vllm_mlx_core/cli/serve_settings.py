@@ -33,6 +33,10 @@ def to_settings(args: Namespace) -> Settings:
         raise UsageError(f"--fair-share: no API key has the name {min(unknown)}.")
     if args.warm_prompts is not None and args.cache_isolation == "key" and api_keys:
         raise UsageError("--warm-prompts needs --cache-isolation none: no key would share what was read for nobody.")
+    if args.kv_bits is not None and args.max_kv_size is not None:
+        raise UsageError("--kv-bits and --max-kv-size cannot be used together: windows are not quantised.")
+    if args.kv_bits is not None and args.kv_cache_quantization:
+        raise UsageError("--kv-bits already quantises what is stored: leave out --kv-cache-quantization.")
     return Settings(
         host=args.host,
         port=args.port,
@@ -79,6 +83,10 @@ def to_settings(args: Namespace) -> Settings:
             scheduling_policy=args.scheduling_policy,
             fair_shares=shares,
             max_model_len=args.max_model_len,
+            memory_share=args.gpu_memory_utilization,
+            max_kv_size=args.max_kv_size,
+            kv_bits=args.kv_bits,
+            kv_group_size=args.kv_group_size,
             self_test=not args.skip_self_test,
             enforce_eager=args.enforce_eager,
             cache=args.cache,

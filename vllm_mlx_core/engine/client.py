@@ -20,6 +20,7 @@ from vllm_mlx_core.api import (
     ActiveRequest,
     EngineFailed,
     GenerateRequest,
+    InsufficientMemory,
     InvalidRequest,
     ModelInfo,
     ModelStats,
@@ -36,16 +37,15 @@ from vllm_mlx_core.api import (
     ToolParser,
 )
 
+from .memory_guard import reserved_tokens
 from .messages import BROKEN, STOPPED, Abort, EngineReady, EngineReport, Inspect, StepResult, Submit
 from .prompts import PromptRenderer, naming_the_prompt
 from .request_parsing import RequestParsing
 from .sampling import output_budget, resolve
-from .stream import FLUSH_S, RequestStream
+from .stream import FLUSH_S, RETRY_AFTER_S, RequestStream
 from .transport import EngineTransport
 
 log = logging.getLogger(__name__)
-
-RETRY_AFTER_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +214,11 @@ class ModelClient:
                 default=settings.sampling_defaults.max_tokens or limit,
                 prompt_tokens=len(token_ids),
                 context_length=self.info.context_length,
+            )
+        needed, most = reserved_tokens(len(token_ids), max_tokens), self._ready.max_sequence_tokens
+        if needed > most:
+            raise InsufficientMemory(
+                f"The memory of this server holds {most} tokens of one request; this one needs room for {needed}."
             )
         parsing = RequestParsing(
             request,

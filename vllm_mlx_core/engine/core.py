@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import mlx.core as mx
 
@@ -29,6 +30,7 @@ from . import device, kernels, states
 from .arrivals import Arrivals
 from .batch import Batch
 from .captured import CapturedGenerator
+from .memory_guard import MemoryGuard, MemoryPlan
 from .messages import (
     Abort,
     Command,
@@ -59,6 +61,8 @@ MAX_RESTARTS = 3
 CLEAR_EVERY_STEPS = 512
 
 FAILED = "The model failed to compute this request."
+NO_MEMORY = "The server has not enough memory for this request now. Try again later."
+OUTGROWN = "Prompt and answer have become longer than what the memory of this server holds."
 INVALID_NUMBERS = "The model produced invalid numbers (NaN) for this request."
 
 
@@ -75,6 +79,7 @@ class EngineCore:
     """The state of one running engine. ``emit`` is called with every step's result before the step prefills.
 
     ``wake`` is called from any thread when there is work that no command brings: ``has_work`` says so then.
+    Without a ``memory`` plan it takes what it needs.
     """
 
     def __init__(
@@ -84,6 +89,8 @@ class EngineCore:
         mode: ServingMode,
         cache: CachePolicy,
         emit: Callable[[StepResult], None],
+        *,
+        memory: MemoryPlan | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._generator = CapturedGenerator(generator) if mode.captured else generator
@@ -95,6 +102,7 @@ class EngineCore:
         )
         self._prefixes.attach(codec_of(generator, settings.kv_cache_quantization))
         self._emit = emit
+        self._memory = None if memory is None else MemoryGuard(memory, self._prefixes)
         policy = make_policy(settings)
         self._scheduler = Scheduler(
             max_num_seqs=settings.max_num_seqs,
@@ -102,6 +110,7 @@ class EngineCore:
             prefill_mode=mode.prefill,
             max_scored_tokens=positions_per_step(generator.vocab_size),
             policy=policy,
+            may_start=None if self._memory is None else self._memory.may_start,
         )
         self._sharing = SharedReading(
             level=policy.level,
@@ -197,11 +206,14 @@ class EngineCore:
         for sequence, fetch in self._arrivals.take():
             self._prefixes.receive(fetch)
             self._scheduler.enqueue(sequence)
+        self._stay_within_memory()
         for sequence in self._scheduler.admit():
             self._admitted.append(sequence.id)
             if sequence.layers is None:
                 self._prefixes.find(sequence)
                 self._share(sequence)
+        if (starved := self._scheduler.starved) is not None and not self._launched:
+            self._fail(starved, NO_MEMORY, lacks_memory="now")
         previous, self._launched = self._launched, []
         self._launch()
         if self._launched:
@@ -229,6 +241,15 @@ class EngineCore:
     def _extract(self, sequence: Sequence) -> states.Layers | None:
         batch = next((batch for batch in self._batches if sequence in batch.sequences), None)
         return batch.extract(sequence) if batch is not None else None
+
+    def _stay_within_memory(self) -> None:
+        """See to it that what runs has memory for its next tokens: let the last go, or end one that is too large."""
+        running = self._scheduler.running
+        if self._memory is None or not running or self._memory.may_go_on(running):
+            return
+        if not self._scheduler.retreat():
+            self._fail(running[0], OUTGROWN, lacks_memory="ever")
+            self._drop(running)
 
     def _launch(self) -> None:
         """Enqueue the next step of every batch."""
@@ -480,8 +501,8 @@ class EngineCore:
                 sequence.isolated = True
                 self._scheduler.requeue(sequence)
 
-    def _fail(self, sequence: Sequence, message: str) -> None:
-        self._updates.append(SequenceUpdate(sequence.id, finish="error", error=message))
+    def _fail(self, sequence: Sequence, message: str, *, lacks_memory: Literal["now", "ever"] | None = None) -> None:
+        self._updates.append(SequenceUpdate(sequence.id, finish="error", error=message, lacks_memory=lacks_memory))
         self._scheduler.finish(sequence)
 
     def _flush(self, started: float) -> None:

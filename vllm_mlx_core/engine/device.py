@@ -11,8 +11,9 @@ import glob
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,58 @@ def wire_memory() -> None:
     mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
 
 
+def capacity() -> int:
+    """Return the bytes that this process can have at most: what the system recommends for Metal, else the machine's."""
+    if not has_metal():
+        return machine_memory()
+    import mlx.core as mx
+
+    return int(mx.device_info()["max_recommended_working_set_size"])
+
+
+def machine_memory() -> int:
+    """Return the machine's memory in bytes, or what a control group leaves of it to this process."""
+    physical: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *control_group_limits()])
+
+
+def control_group_limits(
+    groups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> Iterator[int]:
+    """Yield the memory limits, in bytes, of the control groups that this process is in (Linux only).
+
+    In a container the groups' folder may begin with the container's own, which then is the last that is looked at.
+    """
+    try:
+        lines = membership.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
+        own = root / path.strip("/")
+        for group in (own, *own.parents):
+            try:
+                text = (group / name).read_text(encoding="utf-8").strip()
+            except OSError:  # no such group here, or one without a limit
+                text = ""
+            if text.isdecimal():
+                yield int(text)
+            if group == root:
+                break
+
+
+def limit_memory(nbytes: int) -> None:
+    """Make Metal wait for memory rather than take more than this. Engine thread; no-op on a CPU."""
+    if not has_metal():
+        return
+    import mlx.core as mx
+
+    mx.set_memory_limit(nbytes)
+
+
 class Memory(NamedTuple):
     """What MLX holds in this process, in bytes: in use, most so far, and freed but kept for the next arrays."""
 
@@ -100,7 +153,37 @@ def memory() -> Memory:
     """Return what MLX holds. Any thread."""
     import mlx.core as mx
 
-    return Memory(mx.get_active_memory(), mx.get_peak_memory(), mx.get_cache_memory())
+    return Memory(mx.get_active_memory(), max(_earlier_peak, mx.get_peak_memory()), mx.get_cache_memory())
+
+
+_earlier_peak = 0
+"""The highest peak before MLX's own was last set back."""
+
+
+def peak_of(call: Callable[[], None]) -> int:
+    """Return how much more memory was in use during a call than before, in bytes. The call must wait for MLX."""
+    global _earlier_peak
+    import mlx.core as mx
+
+    _earlier_peak = max(_earlier_peak, mx.get_peak_memory())
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    call()
+    return max(0, int(mx.get_peak_memory()) - int(before))
+
+
+def finish() -> None:
+    """Wait for what the calling thread has enqueued."""
+    import mlx.core as mx
+
+    mx.synchronize()
+
+
+def free_buffers() -> None:
+    """Give back to the system what MLX has freed but keeps. Any thread."""
+    import mlx.core as mx
+
+    mx.clear_cache()
 
 
 def leave_thread() -> None:

@@ -100,7 +100,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine says once, when it has loaded.
 
     ``nbytes`` is the weights' size, ``mode`` how it serves, ``captured`` whether decode steps are replayed
-    (until a kernel fails).
+    (until a kernel fails). ``max_sequence_tokens`` is for how many tokens a sequence finds memory if it runs alone.
     """
 
     vocab_size: int
@@ -108,6 +108,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     mode_reason: str
     captured: bool
+    max_sequence_tokens: int
 
 
 class SequenceUpdate(msgspec.Struct, frozen=True, array_like=True):
@@ -116,7 +117,8 @@ class SequenceUpdate(msgspec.Struct, frozen=True, array_like=True):
     ``logprobs`` has one entry per token if the sequence asked for them. A token that ended the sequence is delivered.
     ``cached_tokens`` (set with the first token) is how much of the prompt was not computed. ``error`` goes with
     ``finish == "error"`` and is fit for clients. ``prompt_logprobs``, if they were asked for, come with the first
-    update of a sequence, one for each token of the prompt but the first.
+    update of a sequence, one for each token of the prompt but the first. ``lacks_memory``
+    says that this was the error, and whether the sequence alone could have had enough (``now``) or not (``ever``).
     """
 
     sequence_id: int
@@ -126,6 +128,7 @@ class SequenceUpdate(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0
     error: str | None = None
     prompt_logprobs: Sequence[Logprobs] = ()
+    lacks_memory: Literal["now", "ever"] | None = None
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):

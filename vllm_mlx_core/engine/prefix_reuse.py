@@ -135,6 +135,18 @@ class PrefixReuse:
             tokens, submit = sequence.cache_ids[: state.num_tokens], sequence.submit
             self._guarded(lambda: cache.insert(tokens, state, salt=submit.salt, idle=sequence.leaves_idle_states))
 
+    @property
+    def evictable_bytes(self) -> int:
+        """How much could be evicted, in bytes."""
+        stats = None if self._cache is None else self._guarded(self._cache.stats)
+        return 0 if stats is None else stats.nbytes - stats.pinned_bytes
+
+    def evict(self, nbytes: int) -> None:
+        """Let the policy drop what is least useful, until so many bytes are free."""
+        cache = self._cache
+        if cache is not None:
+            self._guarded(lambda: cache.evict(nbytes))
+
     def check(self) -> None:
         """Verify the policy's books."""
         if self._cache is not None:

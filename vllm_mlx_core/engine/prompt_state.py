@@ -1,7 +1,7 @@
 """What the prefix cache keeps of a sequence: its state after a number of tokens, and the parts it can be made of.
 
-Plain KV caches hold something for each token; every other cache (windows, recurrent layers) is part of the snapshot.
-Engine thread only.
+Plain KV caches, quantised or not, hold something for each token; every other cache (windows, recurrent layers) is part
+of the snapshot. Engine thread only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mlx_lm.models.cache import KVCache
 from vllm_mlx_core.api import Generator, KVQuantization, KVSegment, KVSnapshot, ModelError
 
 from .kept_array import KeptArray, fits, joined
+from .quantized_rows import QuantizedRow
 from .states import Layers, members, truncates
 
 
@@ -84,7 +85,8 @@ class Snapshot:
         for place, cache in enumerate(_caches(layers)):
             if place in self.places:
                 pair = next(waiting)
-                cache.keys, cache.values = pair.keys.restored(), pair.values.restored()
+                quantised = type(cache) is QuantizedRow
+                cache.keys, cache.values = (kept.arrays if quantised else kept.restored() for kept in pair)
                 cache.offset = self._num_tokens
         return layers
 
@@ -101,7 +103,7 @@ class Snapshot:
 
     def _others(self) -> list[Any]:
         caches = enumerate(_caches(self._layers))
-        return [c for place, c in caches if place not in self.places and not (type(c) is KVCache and c.empty())]
+        return [c for place, c in caches if place not in self.places and not (_is_plain(c) and c.empty())]
 
 
 class Segment:
@@ -149,9 +151,9 @@ class PromptState:
 
     def __init__(self, layers: Layers, num_tokens: int) -> None:
         layers = copy.deepcopy(layers)
-        places = [i for i, c in enumerate(_caches(layers)) if type(c) is KVCache and num_tokens == c.offset > 0]
+        places = [i for i, c in enumerate(_caches(layers)) if _is_plain(c) and num_tokens == c.offset > 0]
         caches = _caches(layers)
-        whole = [KeptPair(KeptArray.of(caches[i].keys), KeptArray.of(caches[i].values)) for i in places]
+        whole = [_pair_of(caches[i]) for i in places]
         pairs = [pair.cut(0, num_tokens) for pair in whole]
         for place in places:
             caches[place].keys = caches[place].values = None
@@ -255,6 +257,18 @@ def _size(pairs: Sequence[KeptPair]) -> int:
 
 def _arrays(pairs: Sequence[KeptPair]) -> list[mx.array]:
     return [array for pair in pairs for kept in pair for array in kept.arrays]
+
+
+def _is_plain(cache: Any) -> bool:
+    """Return whether a cache keeps keys and values for each token, as they are or quantised."""
+    return type(cache) in (KVCache, QuantizedRow)
+
+
+def _pair_of(cache: Any) -> KeptPair:
+    if type(cache) is KVCache:
+        return KeptPair(KeptArray.of(cache.keys), KeptArray.of(cache.values))
+    how = KVQuantization(bits=cache.bits, group_size=cache.group_size, min_tokens=0)
+    return KeptPair(KeptArray(tuple(cache.keys), how), KeptArray(tuple(cache.values), how))
 
 
 def _caches(layers: Layers) -> list[Any]:

@@ -11,6 +11,9 @@ goes back to the queue at once, with what is read of it; a decoding sequence is 
 soon as its token in flight is read. So that states do not pile up in the queue, it holds those of at most
 ``max_num_seqs`` prompts of people: further ones keep their places.
 
+Who finds a place but no memory waits for those who run, and lets those of worse levels make room. Others of its level
+pass it if there is memory for them, until it has waited too long.
+
 Idle prompts are read only in steps in which nobody is waited for, and in small chunks then, as who comes next waits for
 the step that runs. When somebody comes they go back to the queue with what is read of them: a place is for who uses it.
 """
@@ -18,7 +21,7 @@ the step that runs. When somebody comes they go back to the queue with what is r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
@@ -40,6 +43,9 @@ MAX_PADDING = 1.5
 MAX_STATE_PADDING = 1.1
 """Most that padding may make of a group's longest state, as a multiple."""
 
+MAX_PASSING = 8
+"""Most who are asked each step whether they have memory enough when the first in the queue does not."""
+
 
 class Chunk(NamedTuple):
     """The next ``length`` tokens of one sequence's prompt."""
@@ -60,7 +66,8 @@ class Plan:
 class Scheduler:
     """Waiting and running sequences. Engine thread only.
 
-    ``clock`` counts seconds; it decides who has waited too long and nothing else.
+    ``may_start`` says whether there is memory for a sequence beside those that run; None: there always is. ``clock``
+    counts seconds; it decides who has waited too long and nothing else.
     """
 
     def __init__(
@@ -71,6 +78,7 @@ class Scheduler:
         prefill_mode: PrefillMode,
         max_scored_tokens: int,
         policy: SchedulingPolicy | None = None,
+        may_start: Callable[[Sequence, Iterable[Sequence]], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.max_num_seqs = max_num_seqs
@@ -79,6 +87,7 @@ class Scheduler:
         self.prefill_mode = prefill_mode
         self._policy = policy or PriorityPolicy()
         self._patience = Patience(clock, max_num_seqs=max_num_seqs)
+        self._may_start = may_start or (lambda sequence, running: True)
         self._waiting = WaitingQueue(self._policy)
         self._arrivals = count()
         self._running: dict[int, Sequence] = {}
@@ -175,12 +184,20 @@ class Scheduler:
             self._policy.started(sequence)
 
     def _next(self) -> Sequence | None:
-        """Return who gets the next place."""
+        """Return who gets the next place; None if nobody waits or finds memory."""
         overdue = self._patience.next(self._running.values())
-        if overdue is None:
-            return self._waiting.first()
-        self._patience.give_turn(overdue)
-        return overdue
+        first = overdue or self._waiting.first()
+        if first is None:
+            return None
+        if not self._may_start(first, self._running.values()):
+            self._yield_to(first)
+            if overdue is not None:  # nobody passes it any more
+                return None
+            others = self._waiting.passing(first, MAX_PASSING)
+            return next((s for s in others if self._may_start(s, self._running.values())), None)
+        if overdue is not None:
+            self._patience.give_turn(overdue)
+        return first
 
     @property
     def _serves_somebody(self) -> bool:
@@ -211,6 +228,40 @@ class Scheduler:
             else:
                 continue
             room += 1
+
+    def retreat(self) -> bool:
+        """Let go of memory: of what is kept for those who wait, else of the last in the order that runs. Mutates.
+
+        One goes at a time. Returns False if only one runs, which is never sent away.
+        """
+        for sequence in self._known.values():
+            if sequence.stage is Stage.WAITING and sequence.layers is not None:
+                sequence.forget()
+                return True
+        self._leave_last(self.running if len(self._running) > 1 else [])
+        return len(self._running) > 1 or any(s.is_leaving for s in self._running.values())
+
+    def _yield_to(self, first: Sequence) -> None:
+        """Let the last of those of a worse level than one that lacks memory make room for it. Mutates."""
+        level = self._policy.level(first)
+        self._leave_last([s for s in self._running.values() if self._policy.level(s) > level])
+
+    def _leave_last(self, sequences: list[Sequence]) -> None:
+        """Take the place of the last in the order, and its state, unless somebody leaves already."""
+        candidates = [s for s in sequences if s.may_pause]
+        if not candidates or any(s.is_leaving for s in self._running.values()):
+            return
+        victim = max(candidates, key=lambda s: (not self._patience.has_turn(s), self._policy.rank(s)))
+        if victim.stage is Stage.DECODE:
+            victim.is_leaving = True
+        else:
+            victim.forget()
+            self.pause(victim)
+
+    @property
+    def starved(self) -> Sequence | None:
+        """Who would be the next to run and cannot though nobody else runs; None if somebody runs or nobody waits."""
+        return None if self._running else self._waiting.first()
 
     @property
     def _num_held(self) -> int:

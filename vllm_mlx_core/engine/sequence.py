@@ -188,6 +188,12 @@ class Sequence:
             self.num_computed = 0
         self.release()
 
+    def forget(self) -> None:
+        """Let go of a state of its own; what it has read will be read again. Mutates."""
+        self.layers = None
+        self.num_computed = 0
+        self.release()
+
     def restart(self) -> None:
         """Go back to WAITING: the state is lost, the tokens are not. Mutates."""
         self.stage = Stage.WAITING

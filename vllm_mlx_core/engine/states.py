@@ -12,9 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 from mlx_lm.models.cache import BatchKVCache, KVCache
 
+from .quantized_rows import QuantizedRow, QuantizedRows
+
 Layers = list[Any]
+
+PLAIN = (KVCache, BatchKVCache, QuantizedRow, QuantizedRows)
+"""Caches that keep something for each token, however many there are."""
 
 
 def can_merge(layers: Layers) -> bool:
@@ -67,8 +73,9 @@ def always_truncates(layers: Layers) -> bool:
 
 def token_bytes(layers: Layers) -> int:
     """Return the bytes that one row keeps for each token: those of plain KV, whose padding costs as much as tokens."""
-    plain = [c for layer in layers for c in members(layer) if type(c) in (KVCache, BatchKVCache) and not c.empty()]
-    return sum(a.nbytes // (a.shape[0] * a.shape[2]) for cache in plain for a in (cache.keys, cache.values))
+    caches = [c for layer in layers for c in members(layer) if type(c) in PLAIN and not c.empty()]
+    arrays = [a for cache in caches for _, a in tree_flatten([cache.keys, cache.values])]
+    return sum(a.nbytes // (a.shape[0] * a.shape[2]) for a in arrays)
 
 
 def arrays(layers: Layers) -> list[Any]:

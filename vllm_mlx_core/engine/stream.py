@@ -11,6 +11,7 @@ from vllm_mlx_core.api import (
     ActiveRequest,
     EngineFailed,
     GenerateRequest,
+    InsufficientMemory,
     InvalidRequest,
     Output,
     RequestCancelled,
@@ -25,6 +26,8 @@ from .pipeline import CompletionPipeline
 Phase: TypeAlias = Literal["queued", "prefill", "generation"]
 FLUSH_S = 1 / 60
 """Shortest time between two flushes of one stream, in seconds: a screen shows no more."""
+RETRY_AFTER_S = 5
+"""When a client that found no place should ask again."""
 
 
 class RequestStream:
@@ -101,7 +104,12 @@ class RequestStream:
         if pipeline is None:
             return
         if update.finish == "error":
-            self.fail(EngineFailed(update.error or "The engine failed."))
+            message = update.error or "The engine failed."
+            if update.lacks_memory is None:
+                self.fail(EngineFailed(message))
+            else:
+                retry_after_s = RETRY_AFTER_S if update.lacks_memory == "now" else None
+                self.fail(InsufficientMemory(message, retry_after_s=retry_after_s))
             return
         if self._first_token_at is None and update.tokens:
             self._first_token_at = time.monotonic()

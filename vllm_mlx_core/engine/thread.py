@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -128,25 +129,44 @@ class EngineThread:
 
     def _run(self) -> None:
         device.prepare()
-        from . import cpu_attention
+        from . import cpu_attention, state_cost
+        from .converted import convert
         from .core import EngineCore
+        from .memory_guard import MemoryPlan
         from .prompt_state import check_quantization
         from .selftest import ServingMode
 
+        budget = int(device.capacity() * self._settings.memory_share)
         device.wire_memory()
+        device.limit_memory(budget)
         cpu_attention.install()
-        generator = self._family.load_generator()
+        generator = convert(self._family.load_generator(), self._settings)
         mode = self._self_test(generator) if self._settings.self_test else ServingMode()
+        if self._settings.max_kv_size is not None:  # a window forgets while it reads, each prompt at its own place
+            mode = replace(mode, prefill="solo")
         if mode.reason:
             log.warning("Serving %s: %s.", mode, mode.reason)
         if self._settings.kv_cache_quantization is not None:
             check_quantization(generator, self._settings.kv_cache_quantization)
+        memory = MemoryPlan(
+            budget,
+            weights=generator.nbytes,
+            cost=state_cost.learn(generator),
+            max_chunk=self._settings.max_num_batched_tokens,
+            batched=mode.batched,
+        )
+        if not memory.max_sequence_tokens:
+            raise ModelError(
+                f"The weights take {generator.nbytes / 1e9:.1f} GB of the {budget / 1e9:.1f} GB that may be used: that "
+                "leaves too little for requests. Raise --gpu-memory-utilization, or choose a smaller model."
+            )
         core = EngineCore(
             generator,
             self._settings,
             mode,
             self._cache,
             lambda step: self._on_step(step),
+            memory=memory,
             wake=lambda: self._inbox.put(None),
         )
         self._ready.set_result(
@@ -156,6 +176,7 @@ class EngineThread:
                 mode=str(mode),
                 mode_reason=mode.reason,
                 captured=mode.captured,
+                max_sequence_tokens=memory.max_sequence_tokens,
             )
         )
         try:

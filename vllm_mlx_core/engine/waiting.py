@@ -28,7 +28,7 @@ class _Lane:
 
 
 class WaitingQueue:
-    """Waiting sequences. Engine thread only; ``push`` and ``discard`` are O(log n), the rest O(lanes)."""
+    """Waiting sequences. Engine thread only; ``push`` and ``discard`` are O(log n), most else O(lanes)."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self._policy = policy
@@ -54,6 +54,14 @@ class WaitingQueue:
     def first(self) -> Sequence | None:
         """Return who is next, or None if nobody waits."""
         return min((lane.first() for lane in self._lanes.values()), key=self._policy.rank, default=None)
+
+    def passing(self, first: Sequence, most: int) -> list[Sequence]:
+        """Return up to ``most`` that wait at the level of ``first`` and come after it, in order. O(waiting)."""
+        level = self._policy.level(first)
+        lanes = [lane for lane in self._lanes.values() if self._policy.level(lane.first()) == level]
+        oldest = [heapq.nsmallest(most + 1, lane.members.values(), key=lambda s: s.arrival) for lane in lanes]
+        ordered = sorted((s for lane in oldest for s in lane if s is not first), key=self._policy.rank)
+        return ordered[:most]
 
     def num_below(self, level: int) -> int:
         """Return how many wait that may take a place from ``level``."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from vllm_mlx_core.api import (
     CachePolicy,
     CacheSpec,
@@ -18,6 +16,7 @@ from vllm_mlx_core.api import (
     UsageError,
     VllmMlxError,
 )
+from vllm_mlx_core.engine import device
 from vllm_mlx_core.host import Host
 
 from .cache_choice import CacheChoice
@@ -89,7 +88,7 @@ def cache_budget(settings: EngineSettings) -> int:
     """Return how many bytes the prefix cache may have."""
     if settings.cache_memory_bytes is not None:
         return settings.cache_memory_bytes
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * settings.cache_memory_share)
+    return int(device.machine_memory() * settings.cache_memory_share)
 
 
 def _named(choice: str | None) -> str | None:

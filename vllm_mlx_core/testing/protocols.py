@@ -16,6 +16,7 @@ from vllm_mlx_core.api import (
     ContextLengthExceeded,
     EngineFailed,
     GenerateRequest,
+    InsufficientMemory,
     InvalidRequest,
     NotFound,
     Overloaded,
@@ -58,6 +59,7 @@ REQUEST_ERRORS: Sequence[RequestError] = (
     EngineFailed("The engine failed."),
     Unsupported("Not in this build."),
     Overloaded("The queue is full.", retry_after_s=3),
+    InsufficientMemory("It needs more memory than there is."),
     RequestTimedOut("It took too long."),
 )
 """One of each kind."""

@@ -1,0 +1,88 @@
+"""Windows that keep the first tokens and the latest: mlx-lm's own cache alone, rows in a batch. Engine thread only.
+
+A row's slots are a ring behind the tokens that are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import RotatingKVCache
+
+from .rows import Arrays, Rows, contiguous
+
+KEPT = 4
+"""First tokens that a window keeps: attention comes to nothing without a few to rest on."""
+
+
+class WindowRow(RotatingKVCache):  # type: ignore[misc]
+    """mlx-lm's window of one sequence, which can become a row that keeps the first tokens."""
+
+    @classmethod
+    def merge(cls, caches: Sequence[WindowRow]) -> WindowRows:
+        """Return the rows of several sequences. Does not mutate."""
+        rows = WindowRows([c.offset for c in caches], caches[0].max_size, caches[0].keep)
+        rows.fill([None if c.empty() else (c.in_slots(c.keys), c.in_slots(c.values)) for c in caches])
+        return rows
+
+    def in_slots(self, array: mx.array) -> Arrays:
+        """Return what is kept of keys or values where a row keeps it. Lazy; does not mutate."""
+        array = self._temporal_order(array)
+        if self.offset <= self.max_size:
+            return (array,)
+        ring = self.max_size - self.keep
+        latest = mx.roll(array[..., -ring:, :], (self.offset - self.keep) % ring, axis=2)
+        return (mx.concatenate([array[..., : self.keep, :], latest], axis=2),)
+
+
+class WindowRows(Rows):
+    """Windows of several sequences that keep their first tokens. It reads several positions only until one is full."""
+
+    def __init__(self, offsets: Sequence[int], max_size: int, keep: int) -> None:
+        super().__init__(offsets)
+        self.max_size = max_size
+        self.keep = keep
+
+    def stored(self, array: mx.array) -> Arrays:
+        """Return new keys or values as they are kept."""
+        if array.shape[2] > 1 and self._longest > self.max_size:
+            raise ValueError("prompts that are longer than the window are read alone")
+        return (array,)
+
+    def fetched(self, arrays: Arrays) -> Any:
+        """Return keys or values as attention wants them."""
+        return arrays[0]
+
+    def slots_for(self, length: int) -> int:
+        """Return how many slots a row of ``length`` tokens uses."""
+        return min(length, self.max_size)
+
+    def slots_of(self, positions: mx.array) -> mx.array:
+        """Return in which slots positions are kept."""
+        ring = self.keep + (positions - self.keep) % (self.max_size - self.keep)
+        return mx.where(positions < self.keep, positions, ring)
+
+    def positions_at(self, queries: mx.array, slots: mx.array) -> mx.array:
+        """Return which position each slot holds when a position of ``queries`` is the latest; below 0: none."""
+        latest = queries - (queries - slots) % (self.max_size - self.keep)
+        return mx.where(slots < self.keep, slots, mx.where(latest < self.keep, -1, latest))
+
+    def is_trimmable(self) -> bool:
+        """Return whether the latest tokens could be dropped."""
+        return self._longest < self.max_size
+
+    def extract(self, row: int) -> WindowRow:
+        """Return one row as a sequence's own. Does not mutate."""
+        cache = WindowRow(self.max_size, self.keep)
+        cache.offset, (keys,), (values,) = self.row(row)
+        if cache.offset > self.max_size:
+            turn = -((cache.offset - self.keep) % (self.max_size - self.keep))
+            keys, values = (
+                mx.concatenate([a[..., : self.keep, :], mx.roll(a[..., self.keep :, :], turn, axis=2)], axis=2)
+                for a in (keys, values)
+            )
+        cache.keys, cache.values = contiguous((keys, values))
+        cache._idx = keys.shape[2]
+        return cache
