@@ -49,6 +49,51 @@ def test_the_short_options_name_a_policy(options, expected):
     assert choose(**options) == expected
 
 
+def cover(cache, **options):
+    return hooks.vllm_mlx_cover_cache(cache, Settings(plugin_options=options))
+
+
+def test_a_folder_covers_whatever_policy_is_chosen():
+    assert cover("radix") is None
+    assert cover("radix", ssd_cache_dir="/x") == "disk:dir=/x,max_gb=10,over=radix"
+    lru = "lru:max_entries=7"
+    assert cover(lru, ssd_cache_dir="/x", ssd_cache_max_gb=0.5) == "disk:dir=/x,max_gb=0.5,over=lru:max_entries=7"
+
+
+@pytest.mark.parametrize("options", [{"cache": "off"}, {"cache": "disk:dir=x"}, {"enable_prefix_cache": False}])
+def test_a_folder_needs_a_policy_that_keeps_states_in_memory(options, tmp_path):
+    with pytest.raises(UsageError, match="--ssd-cache-dir does not go with the cache policy"):
+        choose(**options, ssd_cache_dir=str(tmp_path))
+
+
+def test_a_folder_that_cannot_be_used_is_refused_at_once(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be kept in"):
+        choose(ssd_cache_dir=str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="--ssd-cache-max-gb needs --ssd-cache-dir"):
+        choose(ssd_cache_max_gb=3.0)
+    assert choose(ssd_cache_dir=str(tmp_path / "new")) == "radix"
+    assert (tmp_path / "new").is_dir()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--ssd-cache-dir", "a,b"],
+        ["--ssd-cache-dir", ""],
+        ["--ssd-cache-max-gb", "0"],
+        ["--ssd-cache-max-gb", "inf"],
+        ["--ssd-cache-max-gb", "much"],
+    ],
+)
+def test_a_bad_value_of_a_folder_is_refused_by_the_parser(argv, capsys):
+    parser = argparse.ArgumentParser()
+    hooks.vllm_mlx_add_options(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(argv)
+    assert f"argument {argv[0]}: must be" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

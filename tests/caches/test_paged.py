@@ -160,6 +160,57 @@ def test_of_a_prompt_that_needs_more_blocks_than_there_are_the_beginning_is_kept
     assert held(points) == (0, 0)
 
 
+def test_an_old_point_in_the_middle_goes_before_the_end_that_is_in_use():
+    cache = make(TOKEN * 12 + SNAPSHOT * 2, block_size=4)
+    for end in (4, 8, 12):
+        keep(cache, SYSTEM[:end], recurrent)
+    assert [found(cache, (*SYSTEM[:end], 1)) for end in (12, 7, 11)] == [12, 0, 8]
+    assert held(cache) == (3, TOKEN * 12 + SNAPSHOT * 2)
+
+
+def test_a_point_that_was_resumed_at_or_offered_again_goes_after_those_that_were_passed():
+    cache = make(TOKEN * 16 + SNAPSHOT * 3, block_size=4)
+    for end in (4, 8, 12):
+        keep(cache, SYSTEM[:end], recurrent)
+    assert found(cache, (*SYSTEM[:4], 1)) == 4
+    keep(cache, SYSTEM[:8], recurrent)
+    keep(cache, SYSTEM[:16], recurrent)  # passes them all; the one at 12 is the oldest
+    assert [found(cache, (*SYSTEM[:end], 1)) for end in (16, 15, 7)] == [16, 8, 4]
+
+
+def test_the_point_a_lease_resumes_at_stays_and_those_before_it_may_go():
+    cache = make(block_size=4)
+    for end in (4, 8, 12):
+        keep(cache, SYSTEM[:end], recurrent)
+    lease = cache.match(SYSTEM[:12])
+    assert lease.state.num_tokens == 8
+    assert cache.stats().pinned_bytes == TOKEN * 8 + SNAPSHOT
+    cache.clear()
+    cache.check()
+    assert held(cache) == (2, TOKEN * 8 + SNAPSHOT)
+    lease.release()
+    assert found(cache, SYSTEM[:9]) == 8
+
+
+def test_where_blocks_are_wanted_no_point_in_the_middle_is_dropped():
+    cache = make(block_size=4, max_blocks=4)
+    for end in (4, 8, 12):
+        keep(cache, SYSTEM[:end], recurrent)
+    keep(cache, (1, 1), recurrent)
+    assert found(cache, (*SYSTEM[:12], 1)) == 12
+    keep(cache, (2, 2), recurrent)
+    assert [found(cache, (*SYSTEM[:end], 1)) for end in (4, 8, 12)] == [4, 8, 12]
+    assert (found(cache, (1, 1, 1)), found(cache, (2, 2, 2))) == (0, 2)
+
+
+def test_of_a_conversation_that_needs_more_blocks_than_there_are_the_points_that_fit_stay():
+    cache = make(block_size=4, max_blocks=3)
+    for end in (4, 10, 15, 20):
+        keep(cache, SYSTEM[:end], recurrent)
+    assert held(cache)[0] <= 3
+    assert [found(cache, (*SYSTEM[:end], 1)) for end in (4, 10, 20)] == [4, 10, 10]
+
+
 def test_what_is_leased_is_not_taken_and_nothing_is_dropped_in_vain():
     cache = make(block_size=4, max_blocks=3)
     keep(cache, (1, 1, 1, 1, 1))

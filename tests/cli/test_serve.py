@@ -148,3 +148,44 @@ def test_logs_in_json_are_one_object_a_line_without_keys_or_prompts(serve, tmp_p
     assert any("can read the API keys" in record["message"] for record in records)
     assert "hush" not in errors
     assert "whisper" not in errors
+
+
+def test_what_a_server_has_read_is_found_by_the_next(serve, tiny_model, tmp_path):
+    folder = tmp_path / "states"
+    argv = (str(tiny_model("qwen3")), "--port", "0", "--skip-self-test", "--enforce-eager")
+    body = {
+        "model": "default",
+        "messages": [{"role": "user", "content": "A long story. " * 40}],
+        "temperature": 0,
+        "max_tokens": 8,
+    }
+    answers, cached = [], []
+    for cache in ("radix", "lru"):
+        process = serve(*argv, "--cache", cache, "--ssd-cache-dir", str(folder), "--ssd-cache-max-gb", "0.1")
+        address, banner = read_banner(process)
+        assert f"over={cache}" in banner
+        with httpx.Client(trust_env=False, timeout=PATIENCE_S) as client:
+            answer = client.post(f"{address}/v1/chat/completions", json=body).json()
+            stats = client.get(f"{address}/v1/cache/stats").json()["cache"]
+        answers.append(answer["choices"][0]["message"]["content"])
+        cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+        assert (stats["type"], stats["tokens_fetched"], stats["unstored_parts"]) == (
+            f"disk over {cache}",
+            cached[-1],
+            0,
+        )
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    assert answers[0] == answers[1]
+    assert cached[0] == 0 < cached[1]
+    assert stats["stored_mb"] > 0
+
+
+def test_a_folder_that_cannot_hold_states_is_one_line_before_anything_is_loaded(serve, tmp_path):
+    (tmp_path / "file").touch()
+    process = serve(*SCRIPTED, "--port", "0", "--ssd-cache-dir", str(tmp_path / "file"))
+    out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (2, "")
+    assert len(errors.splitlines()) == 1
+    assert "States cannot be kept in" in errors

@@ -20,7 +20,7 @@ from vllm_mlx_core import AsyncEngine
 from vllm_mlx_core.api import EngineSettings, SamplingParams, Settings
 
 CHECKED = str(Path(__file__).parent / "plugins" / "checked_cache.py")
-POLICIES = ["radix", "lru", "lru,max_entries=5", "paged,block_size=16"]
+POLICIES = ["radix", "lru", "lru:max_entries=5", "paged:block_size=16", "disk:dir=DIR,over=radix"]
 ARCHITECTURES = ["llama", "gemma3", "mamba2", "qwen3_next", "falcon_h1", "llama4", "deepseek_v32"]
 TRUNK = [p * p % 180 + 3 for p in range(120)]
 
@@ -133,9 +133,9 @@ class Engines:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_reuse_never_changes_an_answer(architecture, policy, tiny_model, caplog):
+def test_reuse_never_changes_an_answer(architecture, policy, tiny_model, tmp_path, caplog):
     max_bytes = 600_000 if architecture == "llama4" else 150_000  # its chunks are big even when they are empty
-    engines = Engines(tiny_model(architecture), policy, max_bytes=max_bytes)
+    engines = Engines(tiny_model(architecture), policy.replace("DIR", str(tmp_path)), max_bytes=max_bytes)
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(trees())

@@ -44,6 +44,37 @@ def test_a_long_prompt_is_cut_to_the_budget_and_read_alone():
     assert plan.groups[0][0].length == 100
 
 
+def test_a_prompt_is_read_alone_up_to_a_stop_and_with_others_after_it():
+    s = scheduler([41, 11, 21], budget=90)
+    first, second, third = s.admit()
+    first.stops = {7, 30, 40}
+    third.stops = {20}  # where it ends anyway
+    assert [[(chunk.sequence.id, chunk.length) for chunk in group] for group in s.plan().groups] == [
+        [(0, 7)],
+        [(1, 10), (2, 20)],
+    ]
+    first.num_computed = 7
+    s.finish(second)
+    assert [[(chunk.sequence.id, chunk.length) for chunk in group] for group in s.plan().groups] == [
+        [(0, 23)],
+        [(2, 20)],
+    ]
+    first.num_computed = 30
+    third.num_computed = 10
+    assert ids(s.plan().groups) == [[0, 2]]
+
+
+def test_a_stop_beyond_the_budget_does_not_lengthen_a_chunk():
+    s = scheduler([251], budget=100)
+    (only,) = s.admit()
+    only.stops = {150}
+    for length in (100, 50, 100):
+        (chunk,) = s.plan().groups[0]
+        assert chunk.length == length
+        only.num_computed += length
+    assert s.plan().ready == [only]
+
+
 def test_prompts_that_are_scored_are_read_alone_and_within_their_own_budget():
     s = scheduler([11, 11], budget=90)
     for number in (2, 3, 4):

@@ -114,6 +114,19 @@ def test_a_state_either_goes_back_right_or_says_that_it_cannot(architecture, len
     assert mx.abs(expected - actual).max().item() < 1e-3
 
 
+@pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
+def test_how_long_a_state_can_go_back_is_known_before_anything_is_read(architecture, generator):
+    model = generator(architecture)
+    limit = states.truncatable_tokens(model.make_cache())
+    layers = model.make_cache()
+    for length in range(0, 140, 7):
+        read(model, prompt(1, 7), layers)
+        if length + 7 < limit:
+            assert PromptState(layers, length + 7).can_truncate
+    assert PromptState(layers, 140).can_truncate == (limit > 140)
+    assert states.always_truncates(model.make_cache()) == (limit == float("inf"))
+
+
 @pytest.mark.parametrize("architecture", BATCHED)
 def test_a_batch_may_shrink_before_its_first_step(architecture, generator):
     model = generator(architecture)

@@ -204,6 +204,12 @@ def test_vllm_mlx_choose_cache_answers_with_a_specification(load):
     assert host.choose_cache(MODEL, "text", Settings()) == "lru:for=text"
 
 
+def test_vllm_mlx_cover_cache_hears_what_was_chosen_and_answers_with_what_lies_over_it(load):
+    assert load().cover_cache("lru", Settings()) is None
+    host = load({"vllm_mlx_cover_cache": lambda cache: f"disk:over={cache}"})
+    assert host.cover_cache("lru:max_entries=2", Settings()) == "disk:over=lru:max_entries=2"
+
+
 def test_an_answer_of_the_wrong_type_names_the_plugin(load):
     message = r"^Plugin 'plugin_1' answered vllm_mlx_choose_parsers with 'hermes', which is not a ParserChoice\.$"
     with pytest.raises(PluginError, match=message):

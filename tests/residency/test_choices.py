@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vllm_mlx_caches.lru import LRUCache
 from vllm_mlx_core.api import (
     CachePolicy,
     CacheSpec,
@@ -20,6 +21,7 @@ from vllm_mlx_core.api import (
 )
 from vllm_mlx_core.host import Host
 from vllm_mlx_core.host.discovery import Entry
+from vllm_mlx_core.residency.cache_choice import CacheChoice
 from vllm_mlx_core.residency.choices import check_names, choose_parsers, make_cache
 from vllm_mlx_core.residency.loader import load_model
 
@@ -95,6 +97,34 @@ def test_a_model_is_served_under_its_name_its_alias_and_default(host):
         assert set(loaded.info.aliases) == {"scripted", "default"}
     finally:
         loaded.client.close()
+
+
+def test_a_policy_lies_over_the_one_that_is_named_last(host):
+    class Cover(LRUCache):
+        is_cover = True
+
+        def __init__(self, spec: CacheSpec) -> None:
+            super().__init__(CacheSpec(max_bytes=spec.max_bytes))
+            self.given = spec
+
+    host.cache_policies.add(Entry("cover", Cover, "tests", "0"))
+    settings = EngineSettings(cache_memory_bytes=5)
+    policy = make_cache("cover:a=1, b=2,over=lru:max_entries=7", host, settings)
+    assert isinstance(policy, Cover)
+    assert policy.given.options == {"a": "1", "b": "2"}
+    assert isinstance(policy.given.over, LRUCache)
+    assert policy.given.over.spec == CacheSpec(max_bytes=5, options={"max_entries": "7"})
+    alone = make_cache("cover", host, settings)
+    assert isinstance(alone, Cover)
+    assert alone.given.over is None
+    for choice in ("lru:over=lru", "cover:over=lru:over=lru"):
+        with pytest.raises(UsageError, match="'lru' does not work over another one"):
+            make_cache(choice, host, settings)
+
+
+def test_clients_read_the_names_of_policies_and_no_paths():
+    assert CacheChoice.parse("lru:max_entries=7").shown == "lru"
+    assert CacheChoice.parse("cover:dir=/home/me,over=lru:max_entries=7").shown == "cover over lru"
 
 
 def test_a_cache_policy_that_cannot_be_made_is_one_clear_error(host):

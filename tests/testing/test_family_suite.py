@@ -3,6 +3,7 @@
 import inspect
 
 import mlx.core as mx
+import msgspec
 import pytest
 
 from vllm_mlx_core.api import LoadOptions, RenderedPrompt
@@ -50,6 +51,11 @@ class DropsTheQuestion(ScriptedProcessor):
         return RenderedPrompt(text="", token_ids=[2, 3])
 
 
+class CountsFromTheEnd(ScriptedProcessor):
+    def render(self, chat):
+        return msgspec.structs.replace(super().render(chat), boundaries=[-1])
+
+
 class NeverStops(ScriptedProcessor):
     stop_token_ids = ()
 
@@ -93,6 +99,7 @@ def fails(family, name, **attributes):
         ({"generator": SharesOneCache}, "test_every_cache_is_new"),
         ({"generator": GivesOnlyTheLastLogits}, "test_forward_gives_one_row_of_logits_for_each_token"),
         ({"processor": DropsTheQuestion}, "test_a_chat_is_rendered"),
+        ({"processor": CountsFromTheEnd}, "test_boundaries_rise_and_lie_in_the_prompt"),
         ({"processor": NeverStops}, "test_stop_tokens_exist_and_are_tokens"),
     ],
 )

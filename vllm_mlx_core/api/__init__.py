@@ -5,6 +5,7 @@ from .caching import (
     CachePolicy,
     CacheSpec,
     CacheStats,
+    Fetch,
     KVSegment,
     KVSnapshot,
     KVState,
@@ -46,6 +47,7 @@ from .events import (
 )
 from .hooks import Kind, Registrar, hookimpl
 from .long_prompts import encode_prompt
+from .media_ids import FIRST_MEDIA_ID, media_ids
 from .messages import (
     IDLE_PRIORITY,
     ActiveRequest,
@@ -70,6 +72,7 @@ from .messages import (
 from .models import (
     Checkpoint,
     Generator,
+    IdentifiedGenerator,
     LoadOptions,
     ModelFamily,
     ParserChoice,
@@ -81,9 +84,11 @@ from .parsing import ParserContext, ReasoningParser, StreamParser, Tokenizer, To
 from .protocols import EngineClient, OutputStream, ProtocolFrontend
 from .settings import ApiKey, EngineSettings, KVQuantization, Settings
 from .sse import EventStream, StreamEncoder
+from .state_codec import StateCodec, Tensor, Tensors
 from .token_prefix import TOKEN_BYTES, common_prefix, pack_tokens
 
 __all__ = [
+    "FIRST_MEDIA_ID",
     "IDLE_PRIORITY",
     "TOKEN_BYTES",
     "ActiveRequest",
@@ -104,9 +109,11 @@ __all__ = [
     "EngineSettings",
     "Event",
     "EventStream",
+    "Fetch",
     "FinishReason",
     "GenerateRequest",
     "Generator",
+    "IdentifiedGenerator",
     "Infill",
     "InvalidRequest",
     "KVQuantization",
@@ -147,9 +154,12 @@ __all__ = [
     "Said",
     "SamplingParams",
     "Settings",
+    "StateCodec",
     "StepStats",
     "StreamEncoder",
     "StreamParser",
+    "Tensor",
+    "Tensors",
     "TextDelta",
     "TextProcessor",
     "TokenLogprob",
@@ -171,6 +181,7 @@ __all__ = [
     "common_prefix",
     "encode_prompt",
     "hookimpl",
+    "media_ids",
     "no_progress",
     "or_disconnect",
     "pack_tokens",

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
+
+from .state_codec import StateCodec
 
 
 class KVSegment(Protocol):
@@ -116,6 +119,8 @@ class CacheSpec:
 
     max_bytes: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    over: CachePolicy | None = None
+    """The policy that ``over=NAME[:k=v,…]``, the last of the pairs, names. It is the new one's to attach and close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,12 @@ class CacheStats:
     saved_tokens: int = 0
     last_miss: CacheMiss | None = None
     """Why the latest miss missed."""
+    stored_bytes: int = 0
+    """What a slower place, such as a disk, holds for this process and others."""
+    fetched_tokens: int = 0
+    """Tokens whose states came from there."""
+    unstored_parts: int = 0
+    """Parts of states that did not get there: it did not keep up, or refused them."""
 
 
 class Lease(ABC):
@@ -160,14 +171,49 @@ class Lease(ABC):
         """Unpin. Mutates the policy's books."""
 
 
+class Fetch(ABC):
+    """Something that is on its way from a slower place. Whoever asked for it calls ``keep`` or ``cancel``, once."""
+
+    future: Future[Any]
+    """Done when there is no more to wait for, whether or not anything was found. Any thread may complete it."""
+
+    @abstractmethod
+    def keep(self) -> None:
+        """Put what has arrived where ``match`` finds it. Engine thread, once ``future`` is done. Mutates the policy."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Say that nobody waits for it any more. Engine thread, at any time. Mutates the policy."""
+
+
 class CachePolicy(ABC):
     """Keeps states of past prompts. The constructor raises UsageError for an option it does not know."""
 
     keeps_nothing: ClassVar[bool] = False
     """True: never offer it anything, so that no state is copied for it."""
+    is_cover: ClassVar[bool] = False
+    """True: it works over another policy, ``spec.over``, if one is named."""
 
     def __init__(self, spec: CacheSpec) -> None:
         self.spec = spec
+
+    def attach(self, codec: StateCodec | None) -> None:  # noqa: B027 - most policies keep states in memory only
+        """Hear how states become bytes; None: nobody can say which model they are of.
+
+        Called once, when the model is loaded, before anything is matched or offered.
+        """
+
+    def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
+        """Return how many tokens ``match`` would save, or 0 if only ``match`` can say that. Does not mutate."""
+        return 0
+
+    def fetch(self, tokens: Sequence[int], *, salt: str = "", idle: bool = False) -> Fetch | None:
+        """Begin to bring what a ``match`` could use from a slower place; None: there is nothing to wait for.
+
+        The engine calls it when a request arrives, and lets the request wait until the fetch is done, but not for long.
+        Must not wait for files or the network. May mutate, but not what ``match`` finds.
+        """
+        return None
 
     @abstractmethod
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
@@ -193,7 +239,7 @@ class CachePolicy(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Drop every unpinned entry. Mutates."""
+        """Drop every unpinned entry, and what a slower place holds of this model. Mutates."""
 
     @abstractmethod
     def stats(self) -> CacheStats:

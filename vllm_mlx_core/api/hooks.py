@@ -86,6 +86,11 @@ def vllm_mlx_choose_cache(checkpoint: Checkpoint, family: str, settings: Setting
     """Choose a cache policy, ``NAME[:k=v,…]``; None passes. ``--cache`` overrides the answer."""
 
 
+@hookspec(firstresult=True)
+def vllm_mlx_cover_cache(cache: str, settings: Settings) -> str | None:
+    """Put a policy over the one that was chosen, ``NAME:…,over=`` and ``cache``, whoever chose it; None passes."""
+
+
 # -- serving --------------------------------------------------------------------------------------------------------
 
 

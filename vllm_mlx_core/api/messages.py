@@ -169,11 +169,15 @@ class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
     ``boundaries`` are numbers of tokens, rising, after which a message ends, as far as that is known. Another
     conversation may part from this one there, so models whose states cannot go back keep some at these points.
+
+    ``cache_ids`` are what the prefix cache knows the tokens by, one number each below 2**32, where their ids do not say
+    all: ``media_ids`` for the placeholders of an image, the tokens' ids for the others. None: the ids say all.
     """
 
     text: str
     token_ids: Sequence[int]
     boundaries: Sequence[int] = ()
+    cache_ids: Sequence[int] | None = None
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from .errors import ModelError
 from .messages import Chat, RenderedPrompt, SamplingParams
@@ -182,6 +182,23 @@ class Generator(Protocol):
 
     def forward(self, tokens: mx.array, layers: list[Any]) -> mx.array:
         """Read ``tokens`` (int32, [rows, length]) and return logits [rows, length, vocab]. Mutates ``layers``."""
+        ...
+
+
+@runtime_checkable
+class IdentifiedGenerator(Generator, Protocol):
+    """A generator that tells what it computes with, so that a later process can know states of this one again.
+
+    Optional: states of other generators are kept for as long as the process lives.
+    """
+
+    @property
+    def architecture(self) -> str:
+        """What ``forward`` depends on beside the weights: code and configuration. The same in every process."""
+        ...
+
+    def weights(self) -> Iterable[tuple[str, mx.array]]:
+        """Yield all weights by name, in an order that is the same in every process. Engine thread only."""
         ...
 
 

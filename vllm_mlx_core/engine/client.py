@@ -243,6 +243,7 @@ class ModelClient:
                 ),
                 priority=request.priority,
                 boundaries=prompt.boundaries,
+                cache_ids=prompt.cache_ids,
                 user=request.user or "",
                 salt=cache_salt(request, settings),
                 expected=request.expected,

@@ -26,6 +26,7 @@ import mlx.core as mx
 from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator
 
 from . import device, kernels, states
+from .arrivals import Arrivals
 from .batch import Batch
 from .captured import CapturedGenerator
 from .messages import (
@@ -50,6 +51,7 @@ from .selftest import ServingMode
 from .sequence import Sequence, Stage
 from .shared_reading import SharedReading
 from .stall_budget import StallBudget
+from .state_codec import codec_of
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +72,10 @@ class _Launched:
 
 
 class EngineCore:
-    """The state of one running engine. ``emit`` is called with every step's result before the step prefills."""
+    """The state of one running engine. ``emit`` is called with every step's result before the step prefills.
+
+    ``wake`` is called from any thread when there is work that no command brings: ``has_work`` says so then.
+    """
 
     def __init__(
         self,
@@ -79,6 +84,7 @@ class EngineCore:
         mode: ServingMode,
         cache: CachePolicy,
         emit: Callable[[StepResult], None],
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._generator = CapturedGenerator(generator) if mode.captured else generator
         self._mode = mode
@@ -87,6 +93,7 @@ class EngineCore:
             settings.kv_cache_quantization,
             truncatable_tokens=states.truncatable_tokens(generator.make_cache()),
         )
+        self._prefixes.attach(codec_of(generator, settings.kv_cache_quantization))
         self._emit = emit
         policy = make_policy(settings)
         self._scheduler = Scheduler(
@@ -101,6 +108,7 @@ class EngineCore:
             extract=self._extract,
             always_truncates=states.always_truncates(generator.make_cache()),
         )
+        self._arrivals = Arrivals(wake)
         self._stalls = StallBudget(settings.decode_stall_target_ms / 1000)
         self._batches: list[Batch] = []
         self._launched: list[_Launched] = []
@@ -118,7 +126,7 @@ class EngineCore:
         """Take a submission, an abort or a question. Mutates; never waits for the device."""
         match command:
             case Submit():
-                self._scheduler.add(Sequence(command))
+                self._arrive(Sequence(command))
             case Abort(sequence_ids):
                 self._drop([s for i in sequence_ids if (s := self._scheduler.get(i))])
             case Inspect():
@@ -126,6 +134,15 @@ class EngineCore:
                 self._flush(time.perf_counter())
             case Shutdown():
                 raise ValueError("the engine's owner shuts it down")
+
+    def _arrive(self, sequence: Sequence) -> None:
+        """Queue a sequence, once what is known of its beginning is at hand."""
+        self._scheduler.announce(sequence)
+        fetch = self._prefixes.fetch(sequence)
+        if fetch is None:
+            self._scheduler.enqueue(sequence)
+        else:
+            self._arrivals.hold(sequence, fetch)
 
     def _inspect(self, query: Inspect) -> EngineReport:
         """Answer a question, after clearing the cache if that is asked for."""
@@ -144,7 +161,13 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._launched or self._scheduler.num_running or self._scheduler.num_waiting)
+        waiting = self._scheduler.num_waiting - len(self._arrivals)
+        return bool(self._launched or self._scheduler.num_running or waiting or self._arrivals.has_news)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """In how many seconds there will be work even if nothing happens; None: never."""
+        return self._arrivals.timeout_s
 
     def rest(self) -> None:
         """Say that there is nothing to do, and verify that nothing is left behind. Logs what is wrong and mends it."""
@@ -160,6 +183,7 @@ class EngineCore:
         """End every sequence with an error and say so. Mutates."""
         for sequence in self._scheduler:
             self._fail(sequence, message)
+            self._forget_fetch(sequence)
         self._batches.clear()
         self._launched.clear()
         self._scores.clear()
@@ -170,6 +194,9 @@ class EngineCore:
     def step(self) -> None:
         """Run one step. Mutates; waits for the previous step's tokens. Raises only if the engine itself is broken."""
         started = time.perf_counter()
+        for sequence, fetch in self._arrivals.take():
+            self._prefixes.receive(fetch)
+            self._scheduler.enqueue(sequence)
         for sequence in self._scheduler.admit():
             self._admitted.append(sequence.id)
             if sequence.layers is None:
@@ -413,8 +440,14 @@ class EngineCore:
         """Forget sequences wherever they are."""
         for sequence in sequences:
             self._scheduler.finish(sequence)
+            self._forget_fetch(sequence)
         for batch in list(self._batches):
             self._leave(batch, [s for s in sequences if s in batch.sequences])
+
+    def _forget_fetch(self, sequence: Sequence) -> None:
+        fetch = self._arrivals.discard(sequence)
+        if fetch is not None:
+            self._prefixes.cancel(fetch)
 
     # -- faults ---------------------------------------------------------------------------------------------------
 

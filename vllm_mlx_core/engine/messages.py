@@ -55,6 +55,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     priority: int = 0
     boundaries: Sequence[int] = ()
     """Token counts of the prompt after which its messages end, rising: worth resuming at."""
+    cache_ids: Sequence[int] | None = None
+    """What the prompt's tokens are known by where prompts are compared; None: by their ids."""
     user: str = ""
     """Whom to account to; empty: to nobody in particular, who has a share like any other."""
     salt: str = ""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from vllm_mlx_core.api import CachePolicy, CacheStats, KVQuantization, Lease
+from vllm_mlx_core.api import CachePolicy, CacheStats, Fetch, KVQuantization, Lease, StateCodec
 
 from . import states
 from .batch import Batch
@@ -48,6 +48,31 @@ class PrefixReuse:
         self._quantization = quantization
         self._truncatable_tokens = truncatable_tokens
 
+    def attach(self, codec: StateCodec | None) -> None:
+        """Tell the policy how states become bytes. Once, and first."""
+        if self._cache is not None:
+            cache = self._cache
+            self._guarded(lambda: cache.attach(codec))
+
+    def fetch(self, sequence: Sequence) -> Fetch | None:
+        """Begin to bring what is known of the beginning of a sequence that has arrived; None: do not wait."""
+        cache, submit = self._cache, sequence.submit
+        if cache is None or sequence.is_scored:
+            return None
+        return self._guarded(
+            lambda: cache.fetch(sequence.prompt_cache_ids, salt=submit.salt, idle=sequence.leaves_idle_states)
+        )
+
+    def receive(self, fetch: Fetch) -> None:
+        """Take what was fetched, or end the waiting for it if it is not there yet."""
+        if self._cache is not None:
+            self._guarded(fetch.keep if fetch.future.done() else fetch.cancel)
+
+    def cancel(self, fetch: Fetch) -> None:
+        """Say that nobody waits for a fetch any more."""
+        if self._cache is not None:
+            self._guarded(fetch.cancel)
+
     def find(self, sequence: Sequence) -> None:
         """Give a sequence that was just admitted what is known of its beginning, and stops in the rest. Mutates it.
 
@@ -62,7 +87,7 @@ class PrefixReuse:
             sequence.stops |= stops_at(sequence.submit.boundaries, start=sequence.num_computed, end=end)
 
     def _resume(self, sequence: Sequence, cache: CachePolicy) -> None:
-        tokens = sequence.tokens
+        tokens = sequence.cache_ids
         lease = self._guarded(lambda: cache.match(tokens, salt=sequence.submit.salt))
         if lease is None:
             self._explain_miss(sequence)
@@ -107,7 +132,7 @@ class PrefixReuse:
         """Offer a state of a sequence to the policy."""
         cache = self._cache
         if cache is not None:
-            tokens, submit = sequence.tokens[: state.num_tokens], sequence.submit
+            tokens, submit = sequence.cache_ids[: state.num_tokens], sequence.submit
             self._guarded(lambda: cache.insert(tokens, state, salt=submit.salt, idle=sequence.leaves_idle_states))
 
     def check(self) -> None:

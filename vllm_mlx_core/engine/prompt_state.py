@@ -20,14 +20,15 @@ from .kept_array import KeptArray, fits, joined
 from .states import Layers, members, truncates
 
 
-class _Pair(NamedTuple):
+class KeptPair(NamedTuple):
     """Keys and values of one plain KV cache, of the same tokens."""
 
     keys: KeptArray
     values: KeptArray
 
-    def cut(self, start: int, stop: int) -> _Pair:
-        return _Pair(self.keys.cut(start, stop), self.values.cut(start, stop))
+    def cut(self, start: int, stop: int) -> KeptPair:
+        """Return those of some tokens: views."""
+        return KeptPair(self.keys.cut(start, stop), self.values.cut(start, stop))
 
 
 class Snapshot:
@@ -76,7 +77,7 @@ class Snapshot:
         """Return layers of one's own. Arrays are shared until they are written to."""
         return copy.deepcopy(self._layers)
 
-    def filled(self, pairs: Sequence[_Pair]) -> Layers:
+    def filled(self, pairs: Sequence[KeptPair]) -> Layers:
         """Return layers of one's own with these keys and values in the plain KV caches."""
         layers = self.layers()
         waiting = iter(pairs)
@@ -109,10 +110,10 @@ class Segment:
     ``frame`` is an empty snapshot, for models that need no other.
     """
 
-    def __init__(self, pairs: Sequence[_Pair], num_tokens: int, frame: Snapshot | None) -> None:
-        self._pairs = pairs
+    def __init__(self, pairs: Sequence[KeptPair], num_tokens: int, frame: Snapshot | None) -> None:
+        self.pairs = pairs
+        self.frame = frame
         self._num_tokens = num_tokens
-        self._frame = frame
         self._nbytes = _size(pairs)
 
     @property
@@ -127,19 +128,19 @@ class Segment:
 
     def part(self, start: int, stop: int) -> Segment:
         """Return that of some of its tokens, in memory of its own. Enqueues; does not mutate; raises ValueError."""
-        return _segment(self._pairs, start, stop, self._num_tokens, self._frame)
+        return _segment(self.pairs, start, stop, self._num_tokens, self.frame)
 
     def join(self, after: Sequence[KVSegment], snapshot: KVSnapshot | None) -> PromptState:
         """Return the state after this segment and those that follow it. Lazy; does not mutate; raises ValueError."""
         parts = [self, *(part for part in after if isinstance(part, Segment))]
         num_tokens = sum(part.num_tokens for part in parts)
-        rest = self._frame if snapshot is None else snapshot
+        rest = self.frame if snapshot is None else snapshot
         if len(parts) != len(after) + 1 or not isinstance(rest, Snapshot):
             raise ValueError("parts of another kind of state, or no snapshot where the model needs one")
         if snapshot is not None and snapshot.num_tokens != num_tokens:
             raise ValueError(f"a snapshot of {snapshot.num_tokens} tokens does not go with {num_tokens}")
-        columns = list(zip(*(part._pairs for part in parts), strict=True))
-        pairs = [_Pair(*(joined(arrays) for arrays in zip(*column, strict=True))) for column in columns]
+        columns = list(zip(*(part.pairs for part in parts), strict=True))
+        pairs = [KeptPair(*(joined(arrays) for arrays in zip(*column, strict=True))) for column in columns]
         return PromptState.joined(pairs, rest, num_tokens)
 
 
@@ -150,7 +151,7 @@ class PromptState:
         layers = copy.deepcopy(layers)
         places = [i for i, c in enumerate(_caches(layers)) if type(c) is KVCache and num_tokens == c.offset > 0]
         caches = _caches(layers)
-        whole = [_Pair(KeptArray.of(caches[i].keys), KeptArray.of(caches[i].values)) for i in places]
+        whole = [KeptPair(KeptArray.of(caches[i].keys), KeptArray.of(caches[i].values)) for i in places]
         pairs = [pair.cut(0, num_tokens) for pair in whole]
         for place in places:
             caches[place].keys = caches[place].values = None
@@ -158,7 +159,7 @@ class PromptState:
         self._fill(pairs, Snapshot(layers, frozenset(places), num_tokens), num_tokens)
 
     @classmethod
-    def joined(cls, pairs: Sequence[_Pair], rest: Snapshot, num_tokens: int) -> PromptState:
+    def joined(cls, pairs: Sequence[KeptPair], rest: Snapshot, num_tokens: int) -> PromptState:
         """Return the state of these keys and values and of what there is beside them."""
         state = cls.__new__(cls)
         if rest.num_tokens != num_tokens:  # an empty one goes with any point
@@ -166,7 +167,7 @@ class PromptState:
         state._fill(pairs, rest, num_tokens)
         return state
 
-    def _fill(self, pairs: Sequence[_Pair], rest: Snapshot, num_tokens: int) -> None:
+    def _fill(self, pairs: Sequence[KeptPair], rest: Snapshot, num_tokens: int) -> None:
         self._pairs = pairs
         self._rest = rest
         self._num_tokens = num_tokens
@@ -211,7 +212,7 @@ class PromptState:
         """
         pairs, rest = list(self._pairs), self._rest.compact()
         if quantization is not None and self._num_tokens >= quantization.min_tokens:
-            pairs = [_Pair(*(array.quantised(quantization) for array in pair)) for pair in pairs]
+            pairs = [KeptPair(*(array.quantised(quantization) for array in pair)) for pair in pairs]
         pairs = _contiguous(pairs)
         mx.async_eval(_arrays(pairs), rest.arrays())
         return PromptState.joined(pairs, rest, self._num_tokens)
@@ -236,7 +237,7 @@ def check_quantization(generator: Generator, quantization: KVQuantization) -> No
         )
 
 
-def _segment(pairs: Sequence[_Pair], start: int, stop: int, num_tokens: int, frame: Snapshot | None) -> Segment:
+def _segment(pairs: Sequence[KeptPair], start: int, stop: int, num_tokens: int, frame: Snapshot | None) -> Segment:
     if not 0 <= start < stop <= num_tokens:
         raise ValueError(f"there are no tokens {start} to {stop} in {num_tokens}")
     part = _contiguous([pair.cut(start, stop) for pair in pairs])
@@ -244,15 +245,15 @@ def _segment(pairs: Sequence[_Pair], start: int, stop: int, num_tokens: int, fra
     return Segment(part, stop - start, frame)
 
 
-def _contiguous(pairs: Sequence[_Pair]) -> list[_Pair]:
-    return [_Pair(pair.keys.contiguous(), pair.values.contiguous()) for pair in pairs]
+def _contiguous(pairs: Sequence[KeptPair]) -> list[KeptPair]:
+    return [KeptPair(pair.keys.contiguous(), pair.values.contiguous()) for pair in pairs]
 
 
-def _size(pairs: Sequence[_Pair]) -> int:
+def _size(pairs: Sequence[KeptPair]) -> int:
     return sum(pair.keys.nbytes + pair.values.nbytes for pair in pairs)
 
 
-def _arrays(pairs: Sequence[_Pair]) -> list[mx.array]:
+def _arrays(pairs: Sequence[KeptPair]) -> list[mx.array]:
     return [array for pair in pairs for kept in pair for array in kept.arrays]
 
 

@@ -86,8 +86,16 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Mutates."""
+        self.announce(sequence)
+        self.enqueue(sequence)
+
+    def announce(self, sequence: Sequence) -> None:
+        """Give a sequence its place in the queue, which it does not take before it is enqueued. Mutates."""
         sequence.arrival = next(self._arrivals)
         self._known[sequence.id] = sequence
+
+    def enqueue(self, sequence: Sequence) -> None:
+        """Let an announced sequence wait for a place among those that run. Mutates."""
         self._wait(sequence)
 
     def requeue(self, sequence: Sequence) -> None:
@@ -140,7 +148,7 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that wait for a place."""
+        """Sequences that wait for a place, or are announced."""
         return len(self._known) - len(self._running)
 
     def admit(self) -> Iterator[Sequence]:

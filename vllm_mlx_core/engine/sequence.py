@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence as TokenIds
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -83,10 +84,20 @@ class Sequence:
         return [*self.submit.prompt, *self.output]
 
     @property
+    def prompt_cache_ids(self) -> TokenIds[int]:
+        """What the prompt is compared by: with others that are read, and with what the prefix cache holds."""
+        return self.submit.prompt if self.submit.cache_ids is None else self.submit.cache_ids
+
+    @property
+    def cache_ids(self) -> list[int]:
+        """What prompt and output are compared by (a new list)."""
+        return [*self.prompt_cache_ids, *self.output]
+
+    @property
     def packed_prompt(self) -> bytes:
-        """The prompt as ``pack_tokens`` gives it (made once)."""
+        """What the prompt is compared by, as ``pack_tokens`` gives it (made once)."""
         if self._packed_prompt is None:
-            self._packed_prompt = pack_tokens(self.submit.prompt)
+            self._packed_prompt = pack_tokens(self.prompt_cache_ids)
         return self._packed_prompt
 
     @property

@@ -74,7 +74,7 @@ class EngineThread:
         self._on_end: Callable[[BaseException | None], None] = lambda error: None
         self._progress = progress
         self._is_stopping = False
-        self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()  # None only wakes
         self._ready: Future[EngineReady] = Future()
         self._thread = threading.Thread(target=self._main, name=f"engine {name}", daemon=True)
 
@@ -141,7 +141,14 @@ class EngineThread:
             log.warning("Serving %s: %s.", mode, mode.reason)
         if self._settings.kv_cache_quantization is not None:
             check_quantization(generator, self._settings.kv_cache_quantization)
-        core = EngineCore(generator, self._settings, mode, self._cache, lambda step: self._on_step(step))
+        core = EngineCore(
+            generator,
+            self._settings,
+            mode,
+            self._cache,
+            lambda step: self._on_step(step),
+            wake=lambda: self._inbox.put(None),
+        )
         self._ready.set_result(
             EngineReady(
                 vocab_size=generator.vocab_size,
@@ -182,10 +189,12 @@ class EngineThread:
             if not core.has_work:
                 core.rest()
             try:
-                command = self._inbox.get(block=not core.has_work)
+                command = self._inbox.get(block=not core.has_work, timeout=core.timeout_s)
             except queue.Empty:
                 core.step()
             else:
+                if command is None:
+                    continue
                 if isinstance(command, Shutdown):
                     return
                 core.handle(command)

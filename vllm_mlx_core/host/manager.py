@@ -143,7 +143,14 @@ class Host:
         )
         if found is None:
             return None
-        choice, plugin = found
+        return self._definite_cache(*found)
+
+    def cover_cache(self, cache: str, settings: Settings) -> str | None:
+        """Return the cache policy that plugins put over ``cache``, ``NAME:…,over=…``; None if no plugin does."""
+        found = self._dispatch.first("vllm_mlx_cover_cache", str, cache=cache, settings=settings)
+        return None if found is None else self._definite_cache(*found)
+
+    def _definite_cache(self, choice: str, plugin: str) -> str:
         name, colon, options = choice.partition(":")
         return self._definite(self.cache_policies, name, plugin) + colon + options
 

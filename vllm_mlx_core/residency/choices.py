@@ -20,6 +20,8 @@ from vllm_mlx_core.api import (
 )
 from vllm_mlx_core.host import Host
 
+from .cache_choice import CacheChoice
+
 NO_PARSER = "none"
 
 
@@ -70,20 +72,17 @@ def parser_classes(choice: ParserChoice, host: Host) -> tuple[type[ToolParser] |
 
 def make_cache(choice: str, host: Host, settings: EngineSettings) -> CachePolicy:
     """Make the cache policy that ``NAME[:k=v,…]`` names. Raises PluginError or UsageError."""
-    name, _, options = choice.partition(":")
-    pairs: dict[str, str] = {}
-    for pair in filter(None, options.split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"--cache {choice}: {pair!r} is not of the form key=value.")
-        pairs[key.strip()] = value.strip()
-    policy = host.cache_policies.get(name)
+    parsed = CacheChoice.parse(choice)
+    policy = host.cache_policies.get(parsed.name)
+    if parsed.over is not None and not policy.is_cover:
+        raise UsageError(f"--cache {choice}: the cache policy {parsed.name!r} does not work over another one.")
+    over = None if parsed.over is None else make_cache(parsed.over, host, settings)
     try:
-        return policy(CacheSpec(max_bytes=cache_budget(settings), options=pairs))
+        return policy(CacheSpec(max_bytes=cache_budget(settings), options=parsed.options, over=over))
     except VllmMlxError:
         raise
     except Exception as error:
-        raise PluginError(f"The cache policy {name!r} failed: {type(error).__name__}: {error}") from error
+        raise PluginError(f"The cache policy {parsed.name!r} failed: {type(error).__name__}: {error}") from error
 
 
 def cache_budget(settings: EngineSettings) -> int:

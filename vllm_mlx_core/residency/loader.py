@@ -11,6 +11,7 @@ from vllm_mlx_core.engine.messages import EngineReady
 from vllm_mlx_core.engine.thread import EXIT_GRACE_S, EngineThread
 from vllm_mlx_core.host import Host
 
+from .cache_choice import CacheChoice
 from .capabilities import capabilities
 from .choices import check_names, check_warm_prompts, choose_parsers, make_cache, parser_classes
 
@@ -44,6 +45,7 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
     family_class = host.model_families.get(family_name)
     parsers = choose_parsers(checkpoint, family_name, family_class, host, settings)
     cache = settings.engine.cache or host.choose_cache(checkpoint, family_name, settings) or "off"
+    cache = host.cover_cache(cache, settings) or cache
     family = family_class(checkpoint, options)
     policy = make_cache(cache, host, settings.engine)
     check_warm_prompts(settings, policy, cache)
@@ -82,7 +84,7 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
         settings,
         tool_parser=tool_parser,
         reasoning_parser=reasoning_parser,
-        cache_policy=cache,
+        cache_policy=CacheChoice.parse(cache).shown,
         observers=observers,
     )
     return LoadedModel(client, checkpoint, ready, parsers, cache)

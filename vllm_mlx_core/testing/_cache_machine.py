@@ -77,14 +77,18 @@ class CacheMachine(RuleBasedStateMachine):
     def match(self, tokens: Tokens, salt: str) -> None:
         """Look a prompt up and keep the lease."""
         before = self.policy.stats()
+        foreseen = self.policy.reusable(tokens, salt=salt)
+        assert self.policy.stats() == before, "asking what is reusable changed something"
         lease = self.policy.match(tokens, salt=salt)
         after = self.policy.stats()
         assert (after.entries, after.nbytes) == (before.entries, before.nbytes), "match changed what is stored"
         self.calls += 1
         if lease is None:
+            assert foreseen == 0, f"{foreseen} tokens were said to be reusable, and none was found"
             assert after.last_miss, "a miss was not explained"
             return
         length = check_prefix(lease.state, tokens)
+        assert foreseen in (0, length), f"{foreseen} tokens were said to be reusable, and {length} were found"
         assert any(s == salt and t[:length] == tokens[:length] for s, t in self.stored), "the match is of another salt"
         assert after.pinned_bytes > 0, "a leased entry is not pinned"
         self.hits += 1

@@ -19,6 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from vllm_mlx_core.api import CachePolicy, CacheSpec, Lease, UsageError
 
 from ._cache_machine import KINDS, PROMPTS, CacheMachine, Kind, Tokens, check_prefix
+from ._fake_codec import FakeCodec
 from ._fake_state import FakeState
 from ._suite import ConformanceSuite
 
@@ -40,8 +41,10 @@ class CachePolicySuite(ConformanceSuite):
     """A match may be shorter than possible by less than this many tokens."""
 
     def make(self, max_bytes: int | None = None) -> CachePolicy:
-        """Return a new policy."""
-        return self.policy(CacheSpec(max_bytes=max_bytes, options=self.options))
+        """Return a new policy that knows the model."""
+        policy = self.policy(CacheSpec(max_bytes=max_bytes, options=self.options))
+        policy.attach(FakeCodec())
+        return policy
 
     def test_an_unknown_option_is_a_usage_error(self) -> None:
         with pytest.raises(UsageError, match="no_such_option"):

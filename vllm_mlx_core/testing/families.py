@@ -74,6 +74,12 @@ class ModelFamilySuite(ConformanceSuite):
         assert 0 < len(rendered.token_ids) <= processor.context_length
         assert all(0 <= token < processor.tokenizer.vocab_size for token in rendered.token_ids)
 
+    def test_boundaries_rise_and_lie_in_the_prompt(self, processor: TextProcessor) -> None:
+        rendered = processor.render(_chat("What is a monad?"))
+        boundaries = list(rendered.boundaries)
+        assert boundaries == sorted(set(boundaries))
+        assert all(isinstance(each, int) and 0 < each <= len(rendered.token_ids) for each in boundaries)
+
     def test_content_parts_are_rendered_like_a_string(self, processor: TextProcessor) -> None:
         parts = [{"type": "text", "text": "What is a monad?"}]
         assert processor.render(_chat(parts)) == processor.render(_chat("What is a monad?"))

@@ -90,6 +90,11 @@ class LRUCache(CachePolicy):
         self._hits = self._misses = self._evictions = self._saved_tokens = 0
         self._last_miss: CacheMiss | None = None
 
+    def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
+        """Return how many tokens ``match`` would save. Does not mutate."""
+        packed = pack_tokens(tokens)
+        return max((e.serves(packed, common_prefix(e.key.tokens, packed)) for e in self._salted(salt)), default=0)
+
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
         """Return the longest reusable proper prefix, pinned, or None. Mutates recency and counters."""
         packed = pack_tokens(tokens)

@@ -4,6 +4,7 @@ A prompt's tokens lie in a chain of full blocks and, if they do not come out eve
 found by the hash of all that it ends; behind the last one found, the blocks that follow are compared token by token, so
 that a match is as long as it can be. For models with layers that keep nothing for each token, a snapshot hangs at the
 end of a block: such a prompt resumes at the last snapshot on its way, or earlier than a later one that can go back.
+Those that nobody resumes at any more are dropped alone, so that a conversation's old ones do not fill the budget.
 
 Blocks are written once. A prompt that goes on where another's last block ends gets a block of its own in which those
 tokens are too, and takes the other's place unless a lease or a snapshot needs it. After the blocks of vLLM
@@ -30,7 +31,8 @@ from vllm_mlx_core.api import (
 from .idle import IDLE_SHARE
 from .misses import explain
 from .paged_blocks import Block, BlockTable, Path
-from .paged_match import anywhere, at_snapshot, nearest
+from .paged_match import Match, anywhere, at_snapshot, nearest
+from .paged_victims import Victim, freeable, victims
 from .spec_options import positive_int, reject_unknown
 
 BLOCK_SIZE = 64
@@ -74,11 +76,15 @@ class PagedCache(CachePolicy):
         self._hits = self._misses = self._evictions = self._saved_tokens = 0
         self._last_miss: CacheMiss | None = None
 
+    def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
+        """Return how many tokens ``match`` would save. Does not mutate."""
+        found = self._resume(pack_tokens(tokens), salt)
+        return 0 if found is None else found.num_tokens
+
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
         """Return the longest reusable proper prefix, pinned, or None. Mutates recency and counters."""
         packed = pack_tokens(tokens)
-        path = self._table.walk(salt, packed[:-TOKEN_BYTES])  # one token is always left to compute
-        found = at_snapshot(self._table, path) if self._needs_snapshot else anywhere(self._table, path)
+        found = self._resume(packed, salt)
         if found is None:
             self._misses += 1
             self._last_miss = explain(packed, *nearest(self._table, self._table.walk(salt, packed)))
@@ -104,34 +110,35 @@ class PagedCache(CachePolicy):
         covering = self._covering(path)
         reached = covering or path.last
         if reached is not None:
-            self._table.use(reached, idle=idle)
+            self._table.use(reached, idle=idle, passes=covering is None)
         if covering is None:
-            self._extend(path, state, idle=idle)
+            try:
+                self._extend(path, state, idle=idle)
+            finally:
+                self._prune(path.last)  # its snapshot may have made room for a state that could not be cut then
             self._keep_budget()
 
     def evict(self, nbytes: int) -> int:
-        """Drop unpinned blocks, idle ones and then the least recently used first; return the bytes freed.
+        """Drop unpinned blocks and snapshots, idle ones and then the least recently used first; return the bytes freed.
 
         Mutates. A block is dropped only when nothing follows it.
         """
         before = self._table.nbytes
-        for block in self._victims():
-            if before - self._table.nbytes >= nbytes:
-                break
-            self._drop(block)
+        self._free(self._victims(), 0, nbytes)
         return before - self._table.nbytes
 
     def clear(self) -> None:
-        """Drop every unpinned block. Mutates."""
-        for block in self._victims():
-            self._table.remove(block)
+        """Drop everything that is not pinned. Mutates."""
+        evictions = self._evictions
+        self._free(self._victims(), len(self._table), self._table.nbytes)
+        self._evictions = evictions
 
     def stats(self) -> CacheStats:
         """Return the counters; an entry is a block. Does not mutate."""
         return CacheStats(
             entries=len(self._table),
             nbytes=self._table.nbytes,
-            pinned_bytes=_size(block for block in self._table if block.leases),
+            pinned_bytes=self._table.nbytes - freeable(self._victims())[1],
             hits=self._hits,
             misses=self._misses,
             evictions=self._evictions,
@@ -153,6 +160,11 @@ class PagedCache(CachePolicy):
         """Let go of every state. No call follows."""
         self._table = BlockTable(self._table.block_size, self._table.max_blocks)
         self._leases.clear()
+
+    def _resume(self, packed: bytes, salt: str) -> Match | None:
+        """Return where a packed prompt resumes."""
+        path = self._table.walk(salt, packed[:-TOKEN_BYTES])  # one token is always left to compute
+        return at_snapshot(self._table, path) if self._needs_snapshot else anywhere(self._table, path)
 
     def _covering(self, path: Path) -> Block | None:
         """Return a block that serves all that a state at the end of the path's rest would, or None."""
@@ -203,23 +215,39 @@ class PagedCache(CachePolicy):
             and (block.idle or not idle)
         ]
 
-    def _victims(self, *, idle_only: bool = False) -> list[Block]:
+    def _victims(self, *, idle_only: bool = False) -> list[Victim]:
         """Return what may be dropped, in the order in which it is."""
-        unpinned = [block for block in self._table if not block.leases and (block.idle or not idle_only)]
-        return sorted(unpinned, key=lambda block: not block.idle)
+        return victims(self._table, {lease.chain[-1] for lease in self._leases}, idle_only=idle_only)
 
     def _make_room(self, blocks: int, nbytes: int, *, idle: bool) -> bool:
         """Drop what must go for so much more; return whether there is room then. Drops nothing in vain."""
         if self._fits(blocks, nbytes):
             return True
-        victims = self._victims(idle_only=idle and not self._within_share(blocks, nbytes))
-        if not self._fits(blocks - len(victims), nbytes - _size(victims)):
+        may_go = self._victims(idle_only=idle and not self._within_share(blocks, nbytes))
+        most_blocks, most_bytes = freeable(may_go)
+        if not self._fits(blocks - most_blocks, nbytes - most_bytes):
             return False
-        for block in victims:
-            self._drop(block)
-            if self._fits(blocks, nbytes):
-                break
+        self._free(may_go, len(self._table) + blocks - self._table.max_blocks, self._excess(nbytes))
         return True
+
+    def _free(self, may_go: list[Victim], blocks: int, nbytes: int) -> None:
+        """Drop what may go, the first first, until so many blocks and bytes are free. Mutates.
+
+        A snapshot goes alone only while bytes are wanted, as no block gets free by that.
+        """
+        table = self._table
+        blocks_left, bytes_left = len(table) - blocks, table.nbytes - nbytes
+        for block, is_end in may_go:
+            is_too_large = table.nbytes > bytes_left
+            if not is_too_large and len(table) <= blocks_left:
+                break
+            if block not in table:
+                continue
+            if is_end or not (block.leases or table.followers(block.digest)):
+                self._drop(block)
+            elif is_too_large:
+                table.take_off(block)
+                self._evictions += 1
 
     def _fits(self, blocks: int, nbytes: int) -> bool:
         return len(self._table) + blocks <= self._table.max_blocks and self._excess(nbytes) <= 0
@@ -240,15 +268,16 @@ class PagedCache(CachePolicy):
         self.evict(max(0, self._excess(0)))
 
     def _drop(self, block: Block) -> None:
-        """Drop a block, unless it is gone, and those before it that lead to no snapshot in a model that needs one."""
-        if block not in self._table:
-            return
+        """Drop a block, and those before it that lead to no snapshot in a model that needs one."""
         self._evictions += 1
         self._table.remove(block)
-        before = block.parent
-        while self._needs_snapshot and before is not None and self._leads_nowhere(before):
-            self._table.remove(before)
-            before = before.parent
+        self._prune(block.parent)
+
+    def _prune(self, block: Block | None) -> None:
+        """Remove blocks from ``block`` backwards that lead to no snapshot in a model that needs one."""
+        while self._needs_snapshot and block is not None and self._leads_nowhere(block):
+            self._table.remove(block)
+            block = block.parent
 
     def _leads_nowhere(self, block: Block) -> bool:
         return block.snapshot is None and not block.leases and not self._table.followers(block.digest)
@@ -260,7 +289,7 @@ def _size(blocks: Iterable[Block]) -> int:
 
 @contextmanager
 def _spared(blocks: list[Block]) -> Iterator[None]:
-    """Pin ``blocks`` meanwhile: what is being added to must not make room for it."""
+    """Pin ``blocks`` meanwhile: what is being added to must not make room for it, but its snapshots may."""
     for block in blocks:
         block.leases += 1
     try:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import count
 
 from vllm_mlx_core.api import TOKEN_BYTES, KVSegment, KVSnapshot
 
@@ -36,6 +37,10 @@ class Block:
     idle: bool
     """Whether only requests that nobody waits for came this way."""
     snapshot: KVSnapshot | None = None
+    used: int = 0
+    """When a prompt came to the block, or to one that follows it, in ticks."""
+    snapshot_used: int = 0
+    """When the snapshot was stored, offered again or resumed at."""
     leases: int = 0
     """How many leases need the block, or one that follows it."""
 
@@ -101,7 +106,7 @@ class BlockTable:
     """At most ``max_blocks`` blocks, in the order in which they were used.
 
     A block is used whenever one that follows it is, and after it in that order. So whoever takes the blocks in their
-    order never takes one before those that follow it.
+    order never takes one before those that follow it. A snapshot is used only by whoever stops at it.
     """
 
     def __init__(self, block_size: int, max_blocks: int) -> None:
@@ -111,6 +116,7 @@ class BlockTable:
         """Memory of all blocks, in bytes."""
         self._blocks: OrderedDict[bytes, Block] = OrderedDict()  # least recently used first
         self._followers: dict[bytes, dict[bytes, Block]] = {}  # by what they follow, and then by their own digest
+        self._clock = count(1)
         self._free: list[int] = []  # numbers below the highest that was ever given; while empty, the next is unused
 
     def __len__(self) -> int:
@@ -171,9 +177,15 @@ class BlockTable:
         return block
 
     def hang(self, block: Block, snapshot: KVSnapshot) -> None:
-        """Keep the snapshot of the point where ``block`` ends, which has none. Mutates."""
+        """Keep the snapshot of the point where ``block`` ends, which has none; ``use`` is due. Mutates."""
         block.snapshot = snapshot
         self.nbytes += snapshot.nbytes
+
+    def take_off(self, block: Block) -> None:
+        """Drop the snapshot of the point where ``block`` ends, if there is one. Mutates."""
+        if block.snapshot is not None:
+            self.nbytes -= block.snapshot.nbytes
+            block.snapshot = None
 
     def remove(self, block: Block) -> None:
         """Free a block that nothing follows. Mutates."""
@@ -185,10 +197,17 @@ class BlockTable:
         self._free.append(block.number)
         self.nbytes -= block.nbytes
 
-    def use(self, block: Block, *, idle: bool | None = None) -> None:
-        """Note that a prompt came to ``block``, and whether somebody waited for it (None: nothing new). Mutates."""
+    def use(self, block: Block, *, idle: bool | None = None, passes: bool = False) -> None:
+        """Note that a prompt came to ``block``, and whether somebody waited for it (None: nothing new). Mutates.
+
+        If it ``passes``, the snapshot there is as little used as those before it.
+        """
+        now = next(self._clock)
+        if not passes:
+            block.snapshot_used = now
         each: Block | None = block
         while each is not None:
+            each.used = now
             self._blocks.move_to_end(each.digest)
             each.idle = each.idle if idle is None else each.idle and idle
             each = each.parent
@@ -204,12 +223,15 @@ class BlockTable:
         _require(listed == set(self._blocks) and all(self._followers.values()), "The followers are not the blocks.")
         _require(all(block in self for block in leases), "A leased block is gone.")
         passed: set[bytes] = set()
+        tick = 0
         for digest, block in self._blocks.items():
             self._check_block(digest, block)
             _require(block.leases == leases.get(block, 0), f"Block {block.number} miscounts its leases.")
             unused = all(follower.digest in passed for follower in self.followers(digest))
             _require(unused, f"Block {block.number} would be taken before one that follows it.")
+            _require(tick <= block.used >= block.snapshot_used, f"Block {block.number} is out of order.")
             passed.add(digest)
+            tick = block.used
 
     def _check_block(self, digest: bytes, block: Block) -> None:
         """Raise AssertionError if a block is not what it is found as, or not where its parent is looked for."""

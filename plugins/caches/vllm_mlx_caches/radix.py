@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 from vllm_mlx_core.api import (
@@ -66,6 +66,12 @@ class RadixCache(CachePolicy):
         self._hits = self._misses = self._evictions = self._saved_tokens = 0
         self._last_miss: CacheMiss | None = None
 
+    def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
+        """Return how many tokens ``match`` would save. Does not mutate."""
+        root = self._roots.get(salt)
+        found = None if root is None else _resume(walk(root, pack_tokens(tokens)), len(tokens) - 1)
+        return 0 if found is None else found.num_tokens
+
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
         """Return the longest reusable proper prefix, pinned, or None. Mutates recency and counters."""
         packed = pack_tokens(tokens)
@@ -107,11 +113,11 @@ class RadixCache(CachePolicy):
         end = split(path)
         if end is not path.last:
             self._nbytes += end.segment.nbytes + path.last.segment.nbytes - before
-        end.leases += 1  # what is being added to must not make room for it
+        end.grows = True  # what is being added to must not make room for it, but its snapshot may
         try:
             self._add(end, packed, state, idle=idle)
         finally:
-            end.leases -= 1
+            end.grows = False
             self._prune(end)
             if not root.children:
                 del self._roots[salt]
@@ -134,7 +140,7 @@ class RadixCache(CachePolicy):
         return CacheStats(
             entries=sum(1 for _ in self._nodes()),
             nbytes=self._nbytes,
-            pinned_bytes=sum(map(_pinned, self._roots.values())),
+            pinned_bytes=self._nbytes - self._freeable(),
             hits=self._hits,
             misses=self._misses,
             evictions=self._evictions,
@@ -204,15 +210,18 @@ class RadixCache(CachePolicy):
         if excess <= 0:
             return True
         idle_only = idle and self._idle_bytes() + nbytes > budget // IDLE_SHARE
-        pinned = sum(map(_pinned, self._roots.values()))
-        if nbytes > budget or (not idle_only and excess > self._nbytes - pinned):
+        if excess > self._freeable(idle_only=idle_only):
             return False
-        if idle_only and excess > self._idle_bytes():
-            return False
-        return self._free(excess, idle_only=idle_only) >= excess
+        self._free(excess, idle_only=idle_only)
+        return True
 
     def _idle_bytes(self) -> int:
         return sum(node.nbytes for node in self._nodes() if node.idle)
+
+    def _freeable(self, *, idle_only: bool = False) -> int:
+        """Return the bytes of all that may be dropped."""
+        unpinned = chain.from_iterable(map(_unpinned, self._roots.values()))
+        return sum(nbytes for node, nbytes in unpinned if node.idle or not idle_only)
 
     def _free(self, nbytes: int, *, idle_only: bool) -> int:
         """Drop what may be dropped, least useful first, until ``nbytes`` are freed; return how many were."""
@@ -234,7 +243,7 @@ class RadixCache(CachePolicy):
 
     def _drop(self, node: Node) -> Node | None:
         """Drop a run that nothing follows, or else the snapshot at its end; return the run that may go next."""
-        if node.children:
+        if node.children or node.grows:
             self._drop_snapshot(node)
             return None
         is_bare = node.snapshot is None
@@ -312,21 +321,21 @@ def _nearest(path: Walk | None) -> tuple[bytes | None, int]:
 
 def _droppable(node: Node) -> bool:
     """Return whether a run, or else the snapshot at its end, may be dropped."""
-    return node.parent is not None and not node.leases and (not node.children or node.snapshot is not None)
+    is_end = not node.children and not node.grows
+    return node.parent is not None and not node.leases and (is_end or node.snapshot is not None)
 
 
 def _last_use(node: Node) -> int:
     return node.snapshot_used if node.children or node.snapshot is not None else node.used
 
 
-def _pinned(root: Node) -> int:
-    """Return the bytes below ``root`` that may not be dropped."""
-    held = 0
+def _unpinned(root: Node) -> Iterator[tuple[Node, int]]:
+    """Yield the runs below ``root``, and how many bytes of each may be dropped."""
     pinned: set[int] = set()
     for node in reversed(list(subtree(root))):  # what follows a run comes before it
-        if node.leases or any(id(child) in pinned for child in node.children.values()):
+        snapshot_bytes = 0 if node.snapshot is None or node.leases else node.snapshot.nbytes
+        if node.leases or node.grows or any(id(child) in pinned for child in node.children.values()):
             pinned.add(id(node))
-            held += node.segment.nbytes
-            if node.leases and node.snapshot is not None:
-                held += node.snapshot.nbytes
-    return held
+            yield node, snapshot_bytes
+        else:
+            yield node, node.nbytes

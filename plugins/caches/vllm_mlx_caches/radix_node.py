@@ -15,6 +15,7 @@ class Node:
         "_segment",
         "children",
         "end",
+        "grows",
         "idle",
         "key",
         "leases",
@@ -37,6 +38,8 @@ class Node:
         self.needs_snapshot = False
         """Whether the model can resume at snapshots only."""
         self.leases = 0
+        self.grows = False
+        """Whether something is about to be hung below it, so that of it only the snapshot may be dropped."""
         self.idle = True
         """Whether only requests that nobody waits for came this way."""
         self.used = 0
@@ -68,7 +71,7 @@ class Node:
     @property
     def is_useless(self) -> bool:
         """Whether nothing can resume at or below its end, and nothing pins it."""
-        return not self.children and self.snapshot is None and not self.leases
+        return self.snapshot is None and not (self.children or self.leases or self.grows)
 
     def append(self, key: bytes, segment: KVSegment) -> Node:
         """Hang a new run below this one and return it. Mutates."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from vllm_mlx_core.api import CacheSpec, UsageError
@@ -23,3 +24,15 @@ def positive_int(policy: str, spec: CacheSpec, option: str, default: int) -> int
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise UsageError(f"{option!r} of the cache policy {policy!r} must be a whole number from 1, not {text!r}.")
     return int(text)
+
+
+def positive_number(policy: str, spec: CacheSpec, option: str, default: float) -> float:
+    """Return an option's value. Raises UsageError if it is not a finite number above 0."""
+    text = spec.options.get(option)
+    try:
+        value = default if text is None else float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option!r} of the cache policy {policy!r} must be a number above 0, not {text!r}.")
+    return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,16 @@ class TextGenerator:
     def vocab_size(self) -> int:
         """Width of the logits."""
         return self._vocab_size
+
+    @property
+    def architecture(self) -> str:
+        """The model's class and configuration, those of mlx-lm as text."""
+        kind = type(self._model)
+        return f"{kind.__module__}.{kind.__qualname__} {getattr(self._model, 'args', None)!r}"
+
+    def weights(self) -> Iterable[tuple[str, mx.array]]:
+        """Yield all weights by name, those of adapters included, in the order of names."""
+        yield from sorted(tree_flatten(self._model.parameters()), key=itemgetter(0))
 
     def make_cache(self) -> list[Any]:
         """Return an empty state for one sequence: one mlx-lm cache object per layer."""

@@ -1,15 +1,11 @@
-"""A plugin with a cache policy that verifies another one's books and budget after every call: ``checked:over=NAME``.
-
-Its other options are those of the policy below.
-"""
+"""A plugin with a cache policy that verifies another one's books and budget after every call: ``checked:over=NAME``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
-from vllm_mlx_core.api import CachePolicy, CacheSpec, CacheStats, KVState, Lease, Registrar, hookimpl
+from vllm_mlx_core.api import CachePolicy, CacheSpec, CacheStats, Fetch, KVState, Lease, Registrar, StateCodec, hookimpl
 
 
 class CheckedLease(Lease):
@@ -24,11 +20,21 @@ class CheckedLease(Lease):
 
 
 class CheckedCache(CachePolicy):
+    is_cover = True
+
     def __init__(self, spec: CacheSpec) -> None:
         super().__init__(spec)
-        options = dict(spec.options)
-        (entry,) = entry_points(group="vllm_mlx.cache_policies", name=options.pop("over"))
-        self._inner: CachePolicy = entry.load()(CacheSpec(max_bytes=spec.max_bytes, options=options))
+        assert spec.over is not None
+        self._inner = spec.over
+
+    def attach(self, codec: StateCodec | None) -> None:
+        self._inner.attach(codec)
+
+    def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
+        return self._inner.reusable(tokens, salt=salt)
+
+    def fetch(self, tokens: Sequence[int], *, salt: str = "", idle: bool = False) -> Fetch | None:
+        return self._inner.fetch(tokens, salt=salt, idle=idle)
 
     def match(self, tokens: Sequence[int], *, salt: str = "") -> Lease | None:
         lease = self._inner.match(tokens, salt=salt)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from vllm_mlx_core.api import CacheMiss, CacheStats, ModelStats
+from vllm_mlx_core.api import FIRST_MEDIA_ID, CacheMiss, CacheStats, ModelStats
 
 MB = 2**20
 
@@ -25,10 +25,13 @@ class Cache(msgspec.Struct, kw_only=True):
     misses: int
     evictions: int
     tokens_saved: int
+    stored_mb: float
+    tokens_fetched: int
+    unstored_parts: int
 
 
 class Token(msgspec.Struct, kw_only=True):
-    """A token and the text it stands for."""
+    """A token and the text it stands for: none if it stands for a piece of an image or the like."""
 
     id: int
     text: str
@@ -85,6 +88,9 @@ def to_cache(stats: Sequence[ModelStats]) -> Cache:
         misses=misses,
         evictions=sum(cache.evictions for cache in caches),
         tokens_saved=sum(cache.saved_tokens for cache in caches),
+        stored_mb=megabytes(sum(cache.stored_bytes for cache in caches)),
+        tokens_fetched=sum(cache.fetched_tokens for cache in caches),
+        unstored_parts=sum(cache.unstored_parts for cache in caches),
     )
 
 
@@ -117,7 +123,7 @@ def _to_model_cache(stats: ModelStats, text_of: Callable[[str, int], str]) -> Mo
 
 def _to_miss(miss: CacheMiss, text_of: Callable[[int], str]) -> Miss:
     def told(token: int | None) -> Token | None:
-        return None if token is None else Token(id=token, text=text_of(token))
+        return None if token is None else Token(id=token, text=text_of(token) if token < FIRST_MEDIA_ID else "")
 
     return Miss(
         reason=miss.reason,
