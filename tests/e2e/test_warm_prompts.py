@@ -145,14 +145,16 @@ def test_an_entry_that_cannot_be_read_is_named_and_costs_nothing_else(tiny_model
     assert "16" in warnings[2]
 
 
-def test_a_full_queue_is_waited_for(tiny_model, monkeypatch):
+def test_a_full_queue_is_waited_for(monkeypatch):
     monkeypatch.setattr(warm_up, "RETRY_S", 0.01)
     engine = replace(QUICK, max_num_seqs=1, max_queue=0)
-    with warmed(tiny_model("llama"), chat(SYSTEM), engine=engine) as client:
+    with warmed("scripted", chat(SYSTEM), engine=engine, plugins=["vllm_mlx_core.testing.scripted"]) as client:
         until_read(client)
-        body = {"model": "m", "messages": [user("x")], "max_tokens": 2000, "stream": True, "ignore_eos": True}
+        endless = {"max_tokens": 100_000, "min_tokens": 100_000, "ignore_eos": True, "stream": True}
+        body = {"model": "m", "messages": [user("x")], **endless}
         with client.stream("POST", "/v1/chat/completions", json=body) as running:
-            next(running.iter_lines())
+            lines = running.iter_lines()  # dropping it would close the connection
+            next(lines)
             with httpx.Client(base_url=client.base_url, timeout=PATIENCE_S) as other:
                 other.delete("/v1/cache")
                 assert state(other)["running"]
