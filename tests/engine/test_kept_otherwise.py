@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -195,3 +196,18 @@ async def test_attention_that_takes_no_quantised_keys_is_refused_at_the_start(tm
     folder = write_tiny_model("gpt_oss", tmp_path / "gpt_oss")
     with pytest.raises(ModelError, match="does not take such caches"):
         await AsyncEngine(folder, settings=settings(kv_bits=8)).start()
+
+
+async def test_states_kept_otherwise_come_back_from_a_disk_to_engines_that_keep_them_so(wide, tmp_path):
+    prompt = [i * 17 % 180 + 3 for i in range(300)]
+    ways = [{"kv_bits": 8, "kv_group_size": GROUP}, {"kv_bits": 4, "kv_group_size": GROUP}, {"max_kv_size": 64}, {}]
+    said: list[list[int]] = []
+    for turn in range(2):
+        for number, way in enumerate(ways):
+            kept = replace(settings("radix", **way), plugin_options={"ssd_cache_dir": str(tmp_path)})
+            async with AsyncEngine(wide, settings=kept) as engine:
+                answer = await engine.generate(prompt, SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
+            assert bool(answer.usage.cached_tokens) is bool(turn), way
+            if turn:
+                assert answer.token_ids == said[number], way
+            said.append(answer.token_ids)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_mlx_core.engine.stall_budget import MIN_TOKENS, StallBudget
+from vllm_mlx_core.engine.stall_budget import MAX_CROWDING, MIN_STEPS, MIN_TOKENS, StallBudget
 
 
 class Machine:
@@ -33,7 +33,7 @@ class Machine:
             self.stalls.settled()
         else:
             self.stalls.rested()
-        limit = self.stalls.limit
+        limit = self.stalls.limit()
         length = most if limit is None else min(most, limit)
         self._work = self._prefill_s(length) if length else 0.0
         if length:
@@ -48,7 +48,8 @@ class Machine:
     token_s=st.floats(1e-5, 1e-3),
 )
 def test_gaps_converge_to_the_target_and_chunks_to_what_fits_it(target_s, decode_share, fixed_share, token_s):
-    room_s = target_s * (1 - decode_share)
+    wait_s = target_s * max(1, MIN_STEPS * decode_share)
+    room_s = wait_s - target_s * decode_share
     fixed_s = fixed_share * room_s
     machine = Machine(target_s, decode_share * target_s, lambda n: fixed_s + token_s * n)
     for _ in range(5):
@@ -56,7 +57,7 @@ def test_gaps_converge_to_the_target_and_chunks_to_what_fits_it(target_s, decode
     steps = [machine.step(10**6) for _ in range(80)][-10:]
     fits = (room_s - fixed_s) / token_s
     for length, gap in steps:
-        assert gap <= 1.05 * target_s or length == MIN_TOKENS
+        assert gap <= 1.05 * wait_s or length == MIN_TOKENS
         assert length == pytest.approx(max(MIN_TOKENS, fits), rel=0.05, abs=2)
 
 
@@ -98,11 +99,21 @@ def test_time_without_streams_is_not_learned_from():
     machine = Machine(0.1, 0.02, lambda n: 1e-4 * n)
     for _ in range(20):
         machine.step(10**6)
-    usual = machine.stalls.limit
+    usual = machine.stalls.limit()
     machine.stalls.rested()
     machine.now += 60
     machine.step(10**6)
-    assert machine.stalls.limit == usual
+    assert machine.stalls.limit() == usual
+
+
+@pytest.mark.parametrize(("crowding", "factor"), [(0.1, 1), (1, 1), (3, 3), (1000, MAX_CROWDING)])
+def test_where_more_prompts_are_read_than_streams_run_those_wait_longer(crowding, factor):
+    machine = Machine(0.1, 0.02, lambda n: 1e-4 * n)
+    for _ in range(5):
+        machine.step()
+    for _ in range(20):
+        machine.step(10**6)
+    assert machine.stalls.limit(crowding) == pytest.approx((0.1 * factor - 0.02) / 1e-4, rel=0.05)
 
 
 def test_without_a_target_there_is_no_limit():

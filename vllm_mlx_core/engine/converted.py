@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import CacheList, KVCache
 
-from vllm_mlx_core.api import EngineSettings, Generator, ModelError
+from vllm_mlx_core.api import EngineSettings, Generator, IdentifiedGenerator, ModelError
 
 from .quantized_rows import QuantizedRow
 from .states import Layers, members
@@ -54,6 +54,16 @@ class ConvertedGenerator:
         return QuantizedRow(settings.kv_group_size, settings.kv_bits or 8)
 
 
+class IdentifiedConvertedGenerator(ConvertedGenerator):
+    """The same of a generator that can be known again: its states are those of the same caches only."""
+
+    def __init__(self, generator: IdentifiedGenerator, settings: EngineSettings) -> None:
+        super().__init__(generator, settings)
+        self.weights = generator.weights
+        kept = (settings.kv_bits, settings.kv_group_size) if settings.max_kv_size is None else settings.max_kv_size
+        self.architecture = f"{generator.architecture} {kept}"
+
+
 def convert(generator: Generator, settings: EngineSettings) -> Generator:
     """Return the generator with the caches that the operator asked for, itself if none were.
 
@@ -74,7 +84,10 @@ def convert(generator: Generator, settings: EngineSettings) -> Generator:
                 f"--kv-bits: the heads of this model are {', '.join(map(str, widths))} wide, no multiple of the group "
                 f"size {settings.kv_group_size}. Choose another --kv-group-size."
             )
-    converted = ConvertedGenerator(generator, settings)
+    if isinstance(generator, IdentifiedGenerator):
+        converted: ConvertedGenerator = IdentifiedConvertedGenerator(generator, settings)
+    else:
+        converted = ConvertedGenerator(generator, settings)
     try:
         works = math.isfinite(_read(converted, converted.make_cache()))
     except Exception as error:

@@ -361,7 +361,7 @@ class EngineCore:
     def _prefill(self) -> None:
         """Read the prompts that the plan has room for, and let those that are read join a batch."""
         self._sharing.review(self._scheduler.running)
-        plan = self._scheduler.plan(stall_limit=self._stalls.limit)
+        plan = self._scheduler.plan(stall_limit=self._stalls.limit(self._scheduler.crowding))
         self._join_ready(plan.ready)
         for group in plan.groups:
             self._prefilled += sum(chunk.length for chunk in group)

@@ -20,6 +20,7 @@ the step that runs. When somebody comes they go back to the queue with what is r
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -204,8 +205,15 @@ class Scheduler:
         return any(not sequence.is_idle for sequence in self._running.values())
 
     @property
+    def crowding(self) -> float:
+        """How many prompts are read, or wait for what others read, for each stream that runs: infinity without any."""
+        prompts = sum(s.stage is Stage.PREFILL and not s.is_idle for s in self._running.values())
+        streams = sum(map(_is_stream, self._running.values()))
+        return prompts / streams if streams else math.inf
+
+    @property
     def _streams_run(self) -> bool:
-        return any(s.stage is Stage.DECODE and not s.is_idle and s.submit.max_tokens for s in self._running.values())
+        return any(map(_is_stream, self._running.values()))
 
     def _pause_idle(self) -> None:
         """Take the places of idle prompts that are not read to their end. They stay the first of their kind."""
@@ -337,6 +345,11 @@ class Scheduler:
             and padded <= MAX_PADDING * sum(lengths)
             and max(lengths) + max(computed) <= MAX_STATE_PADDING * longest
         )
+
+
+def _is_stream(sequence: Sequence) -> bool:
+    """Return whether somebody waits for a sequence's next token."""
+    return sequence.stage is Stage.DECODE and not sequence.is_idle and bool(sequence.submit.max_tokens)
 
 
 def padded_length(group: list[Chunk]) -> int:

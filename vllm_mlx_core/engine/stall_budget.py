@@ -5,6 +5,10 @@ decode step takes without a prompt. Work is enqueued in order and never waited f
 when the decode step behind it settles, and that is where it is counted. The cost is one rate, seconds a token, of which
 the latest chunks have the most say: it follows the growing context, and the fixed part of a forward is in it for chunks
 of the size that it leads to. No MLX, no text.
+
+A short wait spares a stream little where its tokens are far apart anyway, and costs prompts much: small chunks read the
+weights as often as large ones. So a wait may always be ``MIN_STEPS`` decode steps long. And while more prompts are read
+than streams run, it may be longer in proportion, up to ``MAX_CROWDING`` times: else many wait so that few need not.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ MIN_TOKENS = 16
 
 And no more before anything was measured.
 """
+MIN_STEPS = 2.5
+MAX_CROWDING = 8.0
 MEMORY = 0.5
 """What an observation is still worth when the next one has been made."""
 
@@ -40,14 +46,17 @@ class StallBudget:
         self._seconds = 0.0
         self._tokens = 0.0
 
-    @property
-    def limit(self) -> int | None:
-        """Most tokens that the next step may read if somebody decodes; None: as many as it likes."""
+    def limit(self, crowding: float = 1.0) -> int | None:
+        """Return the most tokens that the next step may read if somebody decodes; None: as many as it likes.
+
+        ``crowding`` is how many prompts are read for each stream that runs. Does not mutate.
+        """
         if self._target_s <= 0:
             return None
         if not self._tokens:
             return MIN_TOKENS
-        room_s = self._target_s - self._decode_s
+        wait_s = max(self._target_s, MIN_STEPS * self._decode_s) * min(max(crowding, 1.0), MAX_CROWDING)
+        room_s = wait_s - self._decode_s
         if self._seconds <= 0:
             return None if room_s > 0 else MIN_TOKENS
         return max(MIN_TOKENS, int(room_s * self._tokens / self._seconds))

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache
 
 from vllm_mlx_core.api import (
     Generator,
@@ -24,7 +23,7 @@ from .fingerprint import fingerprint
 from .kept_array import KeptArray
 from .prompt_state import KeptPair, Segment, Snapshot
 from .raw_bytes import to_array, to_tensors
-from .states import members
+from .states import PLAIN, members
 
 _ABOUT = "about"
 """The tensor that holds everything which is no array, as JSON."""
@@ -82,7 +81,7 @@ class MLXStateCodec:
             return Segment(pairs, num_tokens, None)
         layers = self._generator.make_cache()
         caches = [cache for layer in layers for cache in members(layer)]
-        if len(places) != len(pairs) or any(p >= len(caches) or type(caches[p]) is not KVCache for p in places):
+        if len(places) != len(pairs) or any(p >= len(caches) or type(caches[p]) not in PLAIN for p in places):
             raise ValueError("these are keys and values of other layers than the model has")
         return Segment(pairs, num_tokens, Snapshot(layers, places, num_tokens))
 
