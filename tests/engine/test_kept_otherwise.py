@@ -14,9 +14,22 @@ from mlx_lm.models.cache import QuantizedKVCache, RotatingKVCache
 from mlx_lm.utils import load_model
 
 from vllm_mlx_core import AsyncEngine
-from vllm_mlx_core.api import Completion, EngineSettings, GenerateRequest, ModelError, SamplingParams, Settings
+from vllm_mlx_core.api import (
+    Checkpoint,
+    Completion,
+    EngineSettings,
+    GenerateRequest,
+    Generator,
+    LoadOptions,
+    ModelError,
+    SamplingParams,
+    Settings,
+)
 from vllm_mlx_core.engine import state_cost
 from vllm_mlx_core.engine.converted import convert
+from vllm_mlx_core.engine.prompt_state import PromptState
+from vllm_mlx_core.engine.state_codec import codec_of
+from vllm_mlx_core.host import Host
 from vllm_mlx_core.testing import _tiny_configs
 from vllm_mlx_core.testing.tiny import write_tiny_model
 
@@ -163,14 +176,44 @@ async def test_r088_quantised_states_are_cached_as_they_are_and_resumed_exactly(
     assert stats.nbytes < plain.nbytes / 3
 
 
-def test_quantised_states_are_as_small_as_their_bits(wide):
-    from vllm_mlx_core.api import Checkpoint, LoadOptions
-    from vllm_mlx_core.host import Host
-
+@pytest.fixture
+def wide_generator(wide) -> Generator:
     host = Host()
     host.load([])
     checkpoint = Checkpoint(wide)
-    loaded = host.model_families.get(host.detect_family(checkpoint))(checkpoint, LoadOptions()).load_generator()
+    family = host.model_families.get(host.detect_family(checkpoint))
+    return family(checkpoint, LoadOptions()).load_generator()
+
+
+def test_states_become_bytes_that_only_a_model_with_such_caches_takes(wide_generator):
+    ways = [
+        EngineSettings(),
+        EngineSettings(kv_bits=4, kv_group_size=GROUP),
+        EngineSettings(kv_bits=8, kv_group_size=GROUP),
+        EngineSettings(kv_bits=8),
+        EngineSettings(max_kv_size=WINDOW),
+        EngineSettings(max_kv_size=2 * WINDOW),
+    ]
+    identities = set()
+    for way in ways:
+        model = convert(wide_generator, way)
+        codec = codec_of(model, None)
+        assert codec is not None
+        identities.add(codec.identity)
+        layers = model.make_cache()
+        model.forward(mx.array([prompts()[3]], dtype=mx.int32), layers)
+        state = PromptState(layers, 100).compact()
+        snapshot = None if state.snapshot is None else codec.load_snapshot(codec.dump(state.snapshot))
+        segments = [codec.load_segment(codec.dump(state.segment(*ends))) for ends in ((0, 40), (40, 100))]
+        again = segments[0].join(segments[1:], snapshot)
+        assert isinstance(again, PromptState)
+        said = [model.forward(mx.array([[9]], dtype=mx.int32), each.layers()).tolist() for each in (state, again)]
+        assert said[0] == said[1]
+    assert len(identities) == len(ways)
+
+
+def test_quantised_states_are_as_small_as_their_bits(wide_generator):
+    loaded = wide_generator
     plain = state_cost.learn(loaded).per_token
     for bits in (4, 8):
         quantised = state_cost.learn(convert(loaded, EngineSettings(kv_bits=bits, kv_group_size=GROUP))).per_token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import mlx.core as mx
@@ -55,13 +56,23 @@ class ConvertedGenerator:
 
 
 class IdentifiedConvertedGenerator(ConvertedGenerator):
-    """The same of a generator that can be known again: its states are those of the same caches only."""
+    """One whose states a later process can know again (``api.IdentifiedGenerator``)."""
 
     def __init__(self, generator: IdentifiedGenerator, settings: EngineSettings) -> None:
         super().__init__(generator, settings)
-        self.weights = generator.weights
-        kept = (settings.kv_bits, settings.kv_group_size) if settings.max_kv_size is None else settings.max_kv_size
-        self.architecture = f"{generator.architecture} {kept}"
+        self._identified = generator
+
+    @property
+    def architecture(self) -> str:
+        """What ``forward`` depends on beside the weights, and what the caches keep."""
+        settings = self._settings
+        if settings.max_kv_size is not None:
+            return f"{self._identified.architecture} with windows of {settings.max_kv_size}, of which {KEPT} first"
+        return f"{self._identified.architecture} in {settings.kv_bits} bits, in groups of {settings.kv_group_size}"
+
+    def weights(self) -> Iterable[tuple[str, mx.array]]:
+        """Yield all weights by name, in an order that is the same in every process."""
+        return self._identified.weights()
 
 
 def convert(generator: Generator, settings: EngineSettings) -> Generator:
@@ -84,10 +95,9 @@ def convert(generator: Generator, settings: EngineSettings) -> Generator:
                 f"--kv-bits: the heads of this model are {', '.join(map(str, widths))} wide, no multiple of the group "
                 f"size {settings.kv_group_size}. Choose another --kv-group-size."
             )
+    converted = ConvertedGenerator(generator, settings)
     if isinstance(generator, IdentifiedGenerator):
-        converted: ConvertedGenerator = IdentifiedConvertedGenerator(generator, settings)
-    else:
-        converted = ConvertedGenerator(generator, settings)
+        converted = IdentifiedConvertedGenerator(generator, settings)
     try:
         works = math.isfinite(_read(converted, converted.make_cache()))
     except Exception as error:
