@@ -7,7 +7,7 @@
   own usage, against the fewest possible, and time to the first token against that of the same prompt without a cache.
   That is measured at three turns and taken to be linear between them.
 - ``burst``: 16 requests that arrive together, with a beginning of some 1,500 tokens in common and ends of 30, 32 tokens
-  out; twice, so that the second time the beginning is known. Against ``--cache off``.
+  out; twice, so that the second time the beginning is known. Against ``--cache off``, where requests share nothing.
 - ``restart``: the first turn of that conversation on a server that was stopped and started again, with a disk tier.
 - ``memory``: what 20 conversations over one system prompt take in the cache of each policy, against whole states.
 

@@ -67,7 +67,7 @@ async def num_running(engine: AsyncEngine) -> int:
     return (await engine.loaded.client.stats()).running
 
 
-@pytest.mark.parametrize("cache", ["radix", "off"])
+@pytest.mark.parametrize("cache", ["radix", "lru"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 async def test_a_common_beginning_is_read_once(architecture, cache, tiny_model, step_counter):
     prompts = [COMMON + end for end in ENDS]
@@ -76,12 +76,18 @@ async def test_a_common_beginning_is_read_once(architecture, cache, tiny_model, 
     step_counter.clear()
     async with engine_of(tiny_model(architecture), cache=cache) as engine:
         answers = await asyncio.gather(*(ask(engine, prompt) for prompt in prompts))
-        later = await ask(engine, prompts[0])
     assert [answer.token_ids for answer in answers] == alone
-    assert later.token_ids == alone[0]
-    again = len(COMMON) + 3 if cache == "off" else 0
-    assert sum(step_counter) <= len(COMMON) + 3 * len(ENDS) + again + 3
+    assert sum(step_counter) == len(COMMON) + 3 * len(ENDS)
     assert [answer.cached_tokens for answer in answers] == [0] + [len(COMMON)] * (len(ENDS) - 1)
+
+
+async def test_without_a_cache_requests_share_nothing(tiny_model, step_counter):
+    prompts = [COMMON + end for end in ENDS]
+    async with engine_of(tiny_model("llama"), cache="off") as engine:
+        step_counter.clear()
+        answers = await asyncio.gather(*(ask(engine, prompt) for prompt in prompts))
+    assert sum(step_counter) == sum(len(prompt) - 1 for prompt in prompts)
+    assert [answer.cached_tokens for answer in answers] == [0] * len(ENDS)
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "llama4"])
@@ -100,13 +106,15 @@ async def test_the_completions_of_one_prompt_fork_when_it_is_read(architecture, 
 
 
 async def test_who_arrives_while_another_answers_takes_what_that_has_read(tiny_model, step_counter):
-    async def has_read(num_tokens: int) -> bool:
-        return bool(sum(step_counter) >= num_tokens)
+    async def is_read() -> bool:
+        return bool(sum(step_counter) >= len(COMMON) + 3)
 
     async with engine_of(tiny_model("llama"), cache="off") as engine:
         alone = (await ask(engine, COMMON + ENDS[1])).token_ids
+    async with engine_of(tiny_model("llama"), cache="lru") as engine:
+        step_counter.clear()
         long = asyncio.ensure_future(ask(engine, COMMON + ENDS[0], sampling={"max_tokens": 400}))
-        await until(lambda: has_read(2 * len(COMMON)))
+        await until(is_read)
         step_counter.clear()
         answer = await ask(engine, COMMON + ENDS[1])
         assert not long.done(), "it ended too early for the test"
@@ -119,7 +127,7 @@ async def test_who_arrives_while_another_answers_takes_what_that_has_read(tiny_m
 @pytest.mark.parametrize("architecture", ["llama", "qwen3_next"])
 async def test_if_the_reader_leaves_another_one_reads(architecture, tiny_model, until_idle, step_counter):
     prompts = [COMMON * 4 + end for end in ENDS]
-    async with engine_of(tiny_model(architecture), cache="off") as engine:
+    async with engine_of(tiny_model(architecture), cache="lru") as engine:
         alone = [(await ask(engine, prompt)).token_ids for prompt in prompts]
         leaving = [asyncio.ensure_future(ask(engine, prompt)) for prompt in prompts[:2]]
         staying = [asyncio.ensure_future(ask(engine, prompt)) for prompt in prompts[2:]]
@@ -136,7 +144,7 @@ async def test_if_the_reader_leaves_another_one_reads(architecture, tiny_model, 
 
 
 async def test_salts_keep_beginnings_apart(tiny_model, step_counter):
-    async with engine_of(tiny_model("llama"), cache="off") as engine:
+    async with engine_of(tiny_model("llama"), cache="lru") as engine:
         answers = await asyncio.gather(
             *(ask(engine, COMMON + end, cache_salt=f"s{n % 2}") for n, end in enumerate(ENDS))
         )
@@ -145,7 +153,7 @@ async def test_salts_keep_beginnings_apart(tiny_model, step_counter):
 
 async def test_nobody_waits_for_who_is_less_urgent(tiny_model, step_counter):
     prompts = [COMMON * 8 + end for end in ENDS[:2]]
-    async with engine_of(tiny_model("llama"), cache="off") as engine:
+    async with engine_of(tiny_model("llama"), cache="lru") as engine:
         slow = asyncio.ensure_future(ask(engine, prompts[0], priority=9))
         await until(lambda: num_running(engine))
         urgent = await ask(engine, prompts[1])

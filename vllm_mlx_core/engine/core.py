@@ -116,6 +116,7 @@ class EngineCore:
             level=policy.level,
             extract=self._extract,
             always_truncates=states.always_truncates(generator.make_cache()),
+            between_requests=not cache.keeps_nothing,
         )
         self._arrivals = Arrivals(wake)
         self._stalls = StallBudget(settings.decode_stall_target_ms / 1000)

@@ -4,7 +4,7 @@ A prefix cache knows what was read before; this is about what is being read. A s
 one that has it already and whose prompt begins as its own does. If that is past the common beginning, it takes a copy
 of the state at once. If that is still reading it, it waits for the copy. So of requests that arrive together with one
 system prompt the first reads it for all, and the completions of one prompt (``n``) fork when it is read. It needs no
-cache, and keeps nothing.
+cache, and keeps nothing; but where the operator wants no cache, requests share nothing with each other.
 
 Nobody waits for a sequence of a worse level, which might be read much later, and only for one that has its place
 longer: so nobody waits in a circle. If whom it waits for ends or gives up its place, it looks again.
@@ -43,7 +43,7 @@ class SharedReading:
 
     ``level`` gives a sequence's class in the order of places. ``extract`` returns the solo state of a decoding sequence
     without mutating it. If not ``always_truncates``, a state can be copied only at the point where it is: reading then
-    pauses at the end of what is common.
+    pauses at the end of what is common. Unless ``between_requests``, only the completions of one request share.
     """
 
     def __init__(
@@ -52,10 +52,12 @@ class SharedReading:
         level: Callable[[Sequence], int],
         extract: Callable[[Sequence], Layers | None],
         always_truncates: bool,
+        between_requests: bool = True,
     ) -> None:
         self._level = level
         self._extract = extract
         self._always_truncates = always_truncates
+        self._between_requests = between_requests
 
     def begin(self, sequence: Sequence, running: Iterable[Sequence]) -> None:
         """Give a sequence that has a place what another one has read of its prompt, or let it wait for that. Mutates.
@@ -99,6 +101,8 @@ class SharedReading:
 
     def _source(self, sequence: Sequence, other: Sequence) -> _Source | None:
         if other.submit.salt != sequence.submit.salt or not _may_share(other):
+            return None
+        if not self._between_requests and other.submit.request_id != sequence.submit.request_id:
             return None
         most = min(len(other.submit.prompt), sequence.num_tokens) - 1
         common = min(common_prefix(other.packed_prompt, sequence.packed_prompt), most)
