@@ -16,6 +16,7 @@ class Machine:
 
     def __init__(self, target_s: float, decode_s: float, prefill_s: Callable[[int], float]) -> None:
         self.now = 0.0
+        self.num_bytes = 1000
         self.stalls = StallBudget(target_s, clock=lambda: self.now)
         self._decode_s = decode_s
         self._prefill_s = prefill_s
@@ -24,8 +25,8 @@ class Machine:
 
     def step(self, most: int = 0) -> tuple[int, float]:
         """Launch, settle, read up to ``most``; return what was read and how long the step that settled took."""
-        self._in_flight.append(self._work + self._decode_s)
-        self.stalls.launched()
+        self._in_flight.append(self._work + self._decode_s * self.num_bytes / 1000)
+        self.stalls.launched(self.num_bytes)
         gap = 0.0
         if len(self._in_flight) > 1:
             gap = self._in_flight.pop(0)
@@ -84,6 +85,31 @@ def test_a_cost_that_grows_with_the_context_is_followed():
     assert max(gaps[10:]) < 0.12
 
 
+def test_streams_that_come_and_go_while_prompts_are_read_are_reckoned_with():
+    machine = Machine(0.1, 0.02, lambda n: 1e-4 * n)
+    for _ in range(5):
+        machine.step()
+    for num_bytes in (1000, 1500, 2000, 500):
+        machine.num_bytes = num_bytes
+        gaps = [machine.step(10**6)[1] for _ in range(20)]
+        assert gaps[-1] == pytest.approx(0.1, rel=0.02)
+
+
+def test_copying_the_states_of_rows_that_join_is_no_cost_of_reading():
+    machine = Machine(0.1, 0.02, lambda n: 1e-4 * n)
+    for _ in range(5):
+        machine.step()
+    for _ in range(20):
+        machine.step(10**6)
+    usual = machine.stalls.limit()
+    machine.stalls.joined()
+    machine.step(10**6)
+    machine.now += 3.0
+    machine.step(10**6)
+    machine.step(10**6)
+    assert machine.stalls.limit() == pytest.approx(usual, rel=0.02)
+
+
 def test_one_slow_step_is_soon_forgotten():
     machine = Machine(0.1, 0.02, lambda n: 1e-4 * n)
     for _ in range(20):
@@ -113,7 +139,17 @@ def test_where_more_prompts_are_read_than_streams_run_those_wait_longer(crowding
         machine.step()
     for _ in range(20):
         machine.step(10**6)
-    assert machine.stalls.limit(crowding) == pytest.approx((0.1 * factor - 0.02) / 1e-4, rel=0.05)
+    usual = machine.stalls.limit()
+    assert usual is not None
+    assert usual == pytest.approx(800, rel=0.05)
+    expected = (0.1 * factor - 0.02) / 1e-4
+    assert machine.stalls.limit(crowding) == pytest.approx(min(expected, 2 * usual), rel=0.05)
+    for _ in range(5):
+        machine.stalls.read(10**5)  # what was read with more waiting
+        machine.stalls.launched(1000)
+        machine.now += 10.02
+        machine.stalls.settled()
+    assert machine.stalls.limit(crowding) == pytest.approx(expected, rel=0.05)
 
 
 def test_without_a_target_there_is_no_limit():

@@ -28,22 +28,31 @@ class Batch:
         self._is_solo = False
         self._sampler = BatchSampler(generator.vocab_size)
         self._layers: states.Layers = []
+        self._token_bytes = 0
         self._tokens: mx.array | None = None
         self.sequences: list[Sequence] = []
 
     def __len__(self) -> int:
         return len(self.sequences)
 
+    @property
+    def step_bytes(self) -> int:
+        """Bytes that its next step reads: the weights, in full even of a mixture of experts, and what rows keep."""
+        return self._step_bytes(len(self), self._longest, self._token_bytes) if self.sequences else 0
+
     def added_bytes(self, rows: int, length: int, token_bytes: int) -> int:
         """Return how many bytes more its step reads if ``rows`` of ``length`` tokens join it. Does not mutate.
 
-        ``token_bytes`` are those that a row keeps for each token. The weights are counted in full, though of a mixture
-        of experts a step reads less.
+        ``token_bytes`` are those that a row keeps for each token.
         """
-        if not self.sequences:
-            return self._generator.nbytes + rows * length * token_bytes
-        own = max(sequence.num_computed for sequence in self.sequences)
-        return ((len(self) + rows) * max(own, length) - len(self) * own) * token_bytes
+        return self._step_bytes(len(self) + rows, max(self._longest, length), token_bytes) - self.step_bytes
+
+    @property
+    def _longest(self) -> int:
+        return max((sequence.num_computed for sequence in self.sequences), default=0)
+
+    def _step_bytes(self, rows: int, length: int, token_bytes: int) -> int:
+        return self._generator.nbytes + rows * length * token_bytes
 
     def join(self, sequences: list[Sequence], layers: states.Layers) -> None:
         """Add sequences whose prompt is read up to the last token. Mutates.
@@ -52,6 +61,7 @@ class Batch:
         """
         if not sequences:
             return
+        self._token_bytes = max(self._token_bytes, states.token_bytes(layers))
         if not self.sequences:
             self._layers = layers
             self._is_solo = len(sequences) == 1

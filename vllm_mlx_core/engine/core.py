@@ -218,7 +218,7 @@ class EngineCore:
         previous, self._launched = self._launched, []
         self._launch()
         if self._launched:
-            self._stalls.launched()
+            self._stalls.launched(sum(launched.batch.step_bytes for launched in self._launched))
         for launched in previous:
             self._settle(launched)
         if previous:
@@ -424,6 +424,7 @@ class EngineCore:
             sequence.layers = None
             sequence.release()
         batch = self._batch_for(sequences, layers)
+        self._stalls.joined()
         try:
             batch.join(sequences, layers)
         except Exception:

@@ -1,10 +1,12 @@
 """How much of a prompt one step may read while streams run, so that their next tokens are not late.
 
 What a prompt's tokens cost is learned from steps that were measured: the time between two settled steps, less what a
-decode step takes without a prompt. Work is enqueued in order and never waited for at once, so the time of a chunk shows
-when the decode step behind it settles, and that is where it is counted. The cost is one rate, seconds a token, of which
-the latest chunks have the most say: it follows the growing context, and the fixed part of a forward is in it for chunks
-of the size that it leads to. No MLX, no text.
+decode step takes without a prompt. That is in proportion to the bytes that it reads, weights and states, so that it is
+known as well when streams come and go while prompts are read all the time. Work is enqueued in order and never waited
+for at once, so the time of a chunk shows when the decode step behind it settles, and that is where it is counted. The
+cost is one rate, seconds a token, of which the latest chunks have the most say: it follows the growing context, and the
+fixed part of a forward is in it for chunks of the size that it leads to. A chunk is at most twice the one before it, so
+that one wrong measurement does no harm. No MLX, no text.
 
 A short wait spares a stream little where its tokens are far apart anyway, and costs prompts much: small chunks read the
 weights as often as large ones. So a wait may always be ``MIN_STEPS`` decode steps long. And while more prompts are read
@@ -20,7 +22,7 @@ from collections.abc import Callable
 MIN_TOKENS = 16
 """A step may always read so many: prompts must get on, and smaller chunks cost more than they spare.
 
-And no more before anything was measured.
+And no more, but for crowding, before anything was measured.
 """
 MIN_STEPS = 2.5
 MAX_CROWDING = 8.0
@@ -40,50 +42,65 @@ class StallBudget:
         self._target_s = target_s
         self._clock = clock
         self._read = 0
-        self._ahead: deque[int] = deque()
+        self._ahead: deque[tuple[int | None, int]] = deque()
+        self._has_joined = False
         self._settled_at: float | None = None
-        self._decode_s = 0.0
+        self._byte_s = 0.0
+        self._decode_bytes = 0
         self._seconds = 0.0
         self._tokens = 0.0
+        self._latest = 0
 
     def limit(self, crowding: float = 1.0) -> int | None:
         """Return the most tokens that the next step may read if somebody decodes; None: as many as it likes.
 
-        ``crowding`` is how many prompts are read for each stream that runs. Does not mutate.
+        ``crowding`` is how many prompts are read for each stream that runs. It is 0 until a decode step was measured,
+        which takes two steps of the engine's life. Does not mutate.
         """
         if self._target_s <= 0:
             return None
+        if not self._byte_s:
+            return 0
+        crowding = min(max(crowding, 1.0), MAX_CROWDING)
+        least = int(MIN_TOKENS * crowding)
         if not self._tokens:
-            return MIN_TOKENS
-        wait_s = max(self._target_s, MIN_STEPS * self._decode_s) * min(max(crowding, 1.0), MAX_CROWDING)
-        room_s = wait_s - self._decode_s
-        if self._seconds <= 0:
-            return None if room_s > 0 else MIN_TOKENS
+            return least
+        decode_s = self._byte_s * self._decode_bytes
+        room_s = max(self._target_s, MIN_STEPS * decode_s) * crowding - decode_s
+        most = 2 * max(self._latest, least)
+        if self._seconds * most <= room_s * self._tokens:
+            return most
         return max(MIN_TOKENS, int(room_s * self._tokens / self._seconds))
 
     def read(self, num_tokens: int) -> None:
         """Note that so many tokens of prompts were enqueued, padding included. Mutates."""
         self._read += num_tokens
 
-    def launched(self) -> None:
-        """Note that a decode step was enqueued behind what has been read. Mutates."""
-        self._ahead.append(self._read)
-        self._read = 0
+    def joined(self) -> None:
+        """Note that a batch gets rows before the next step: copying its states is no cost of reading. Mutates."""
+        self._has_joined = True
+
+    def launched(self, num_bytes: int) -> None:
+        """Note that a decode step, which reads so many bytes, was enqueued behind what has been read. Mutates."""
+        self._ahead.append((None if self._has_joined else self._read, num_bytes))
+        self._latest = self._read or self._latest
+        self._read, self._has_joined, self._decode_bytes = 0, False, num_bytes
 
     def settled(self) -> None:
         """Note that the tokens of the oldest launched step are there, and learn from when. Mutates."""
-        num_tokens, now = self._ahead.popleft(), self._clock()
-        if self._settled_at is not None:
-            self._learn(now - self._settled_at, num_tokens)
+        (num_tokens, num_bytes), now = self._ahead.popleft(), self._clock()
+        if self._settled_at is not None and num_tokens is not None:
+            self._learn(now - self._settled_at, num_tokens, num_bytes)
         self._settled_at = now
 
     def rested(self) -> None:
         """Note that a step had no tokens to wait for: how long it took says nothing. Mutates."""
         self._settled_at = None
 
-    def _learn(self, seconds: float, num_tokens: int) -> None:
+    def _learn(self, seconds: float, num_tokens: int, num_bytes: int) -> None:
         if num_tokens:
-            self._seconds = MEMORY * self._seconds + max(0.0, seconds - self._decode_s)
+            self._seconds = MEMORY * self._seconds + max(0.0, seconds - self._byte_s * num_bytes)
             self._tokens = MEMORY * self._tokens + num_tokens
         else:
-            self._decode_s += (1 - MEMORY) * (seconds - self._decode_s) if self._decode_s else seconds
+            byte_s = seconds / num_bytes
+            self._byte_s += (1 - MEMORY) * (byte_s - self._byte_s) if self._byte_s else byte_s
