@@ -14,7 +14,7 @@ import pytest
 
 from vllm_mlx_core import AsyncEngine
 from vllm_mlx_core.api import EngineSettings, SamplingParams, Settings
-from vllm_mlx_core.engine import states
+from vllm_mlx_core.engine import states, step_cost
 from vllm_mlx_core.engine.batch import Batch
 from vllm_mlx_core.engine.messages import Submit
 from vllm_mlx_core.engine.sequence import Sequence
@@ -85,17 +85,18 @@ def test_rows_join_a_batch_unless_their_padding_costs_more_than_the_weights(arch
     generator.forward(mx.array([[5, 6, 7]], dtype=mx.int32), layers)
     token_bytes = states.token_bytes(layers)
     assert bool(token_bytes) is (architecture == "llama")
-    apart = generator.nbytes + 5000 * token_bytes
-    assert batch.added_bytes(1, 5000, token_bytes) == apart
+    apart = step_cost.MIN_FORWARD_BYTES + 10**6 * token_bytes
+    assert batch.added_bytes(1, 10**6, token_bytes) == apart
     short = Sequence(Submit(sequence_id=1, request_id="r", prompt=[5, 6, 7, 8], max_tokens=9), num_computed=3)
     batch.join([short], layers)
     assert batch.added_bytes(1, 3, token_bytes) == 3 * token_bytes
-    together = batch.added_bytes(1, 5000, token_bytes)
-    assert together == (2 * 5000 - 3) * token_bytes
+    together = batch.added_bytes(1, 10**6, token_bytes)
+    assert together == (2 * 10**6 - 3) * token_bytes
     assert (together > apart) is (architecture == "llama")
 
 
-async def test_rows_of_very_different_lengths_say_what_they_say_alone(tiny_model):
+async def test_rows_of_very_different_lengths_say_what_they_say_alone(tiny_model, monkeypatch):
+    monkeypatch.setattr(step_cost, "MIN_FORWARD_BYTES", 0)
     prompts = [[5, 6, 7, n] for n in range(4)] + [[p % 180 + 3 for p in range(3000)]]
     async with AsyncEngine(tiny_model("llama"), settings=settings(cache="off")) as engine:
         solo = [await token_ids(engine, prompt, greedy(60)) for prompt in prompts]

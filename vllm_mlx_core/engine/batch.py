@@ -14,6 +14,7 @@ from vllm_mlx_core.api import Generator
 from . import states
 from .sampler import BatchSampler, Sampled
 from .sequence import Sequence
+from .step_cost import step_bytes
 
 
 class Batch:
@@ -37,22 +38,22 @@ class Batch:
 
     @property
     def step_bytes(self) -> int:
-        """Bytes that its next step reads: the weights, in full even of a mixture of experts, and what rows keep."""
-        return self._step_bytes(len(self), self._longest, self._token_bytes) if self.sequences else 0
+        """What its next step costs (``step_cost``); 0 if it is empty."""
+        if not self.sequences:
+            return 0
+        return step_bytes(self._generator.nbytes, len(self), self._longest, self._token_bytes)
 
     def added_bytes(self, rows: int, length: int, token_bytes: int) -> int:
-        """Return how many bytes more its step reads if ``rows`` of ``length`` tokens join it. Does not mutate.
+        """Return how much more its step costs if ``rows`` of ``length`` tokens join it. Does not mutate.
 
         ``token_bytes`` are those that a row keeps for each token.
         """
-        return self._step_bytes(len(self) + rows, max(self._longest, length), token_bytes) - self.step_bytes
+        longest = max(self._longest, length)
+        return step_bytes(self._generator.nbytes, len(self) + rows, longest, token_bytes) - self.step_bytes
 
     @property
     def _longest(self) -> int:
         return max((sequence.num_computed for sequence in self.sequences), default=0)
-
-    def _step_bytes(self, rows: int, length: int, token_bytes: int) -> int:
-        return self._generator.nbytes + rows * length * token_bytes
 
     def join(self, sequences: list[Sequence], layers: states.Layers) -> None:
         """Add sequences whose prompt is read up to the last token. Mutates.

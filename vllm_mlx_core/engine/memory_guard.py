@@ -19,6 +19,7 @@ from typing import Protocol
 
 from . import device
 from .sequence import Sequence, Stage
+from .step_cost import forward_bytes
 
 RESERVED_OUTPUT = 256
 """Tokens of its output for which a sequence must have room when it gets a place."""
@@ -69,7 +70,7 @@ class MemoryPlan:
             return sum(map(self.cost.state, lengths))
         total = longest = 0
         for own in sorted(map(self.cost.state, lengths), reverse=True):
-            if longest - own > self.weights:  # its padding would cost more than a batch of its own
+            if longest - own > forward_bytes(self.weights):  # its padding would cost more than a batch of its own
                 longest = 0
             longest = longest or own
             total += longest
