@@ -39,11 +39,35 @@ def test_prompts_that_fit_the_budget_are_read_in_one_forward():
 
 
 def test_a_long_prompt_is_cut_to_the_budget_and_read_alone():
-    s = scheduler([251, 11])
+    s = scheduler([251, 81])
     list(s.admit())
     plan = s.plan()
     assert ids(plan.groups) == [[0]]
     assert plan.groups[0][0].length == 100
+
+
+def test_short_prompts_pass_a_long_one_that_came_before_them_and_leave_it_a_share():
+    s = scheduler([2001, 31, 41, 25], budget=200)
+    list(s.admit())
+    groups = [[(chunk.sequence.id, chunk.length) for chunk in group] for group in s.plan().groups]
+    assert groups[:-1] == [[(1, 30), (3, 24)]]  # both fit in 64 tokens, the third does not beside them
+    assert groups[-1] == [(0, 200 - 60)]
+
+
+def test_a_long_prompt_that_has_waited_too_long_is_passed_by_nobody():
+    now = 0.0
+    s = Scheduler(
+        max_num_seqs=8,
+        max_num_batched_tokens=200,
+        prefill_mode="ragged",
+        max_scored_tokens=200,
+        clock=lambda: now,
+    )
+    for number, length in enumerate([2001, 31]):
+        s.add(Sequence(Submit(sequence_id=number, request_id=str(number), prompt=[5] * length, max_tokens=5)))
+    list(s.admit())
+    now = 31.0
+    assert ids(s.plan().groups) == [[0]]
 
 
 def test_a_prompt_is_read_alone_up_to_a_stop_and_with_others_after_it():

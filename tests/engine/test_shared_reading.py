@@ -125,6 +125,48 @@ async def test_who_arrives_while_another_answers_takes_what_that_has_read(tiny_m
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3_next"])
+async def test_what_the_reader_has_read_is_not_lost_when_it_leaves(architecture, tiny_model, step_counter):
+    common = COMMON * 8
+
+    async def is_halfway() -> bool:
+        return bool(len(common) // 2 < sum(step_counter))
+
+    async with engine_of(tiny_model(architecture), cache="lru") as engine:
+        leaving = asyncio.ensure_future(ask(engine, common + ENDS[0]))
+        staying = [asyncio.ensure_future(ask(engine, common + end)) for end in ENDS[1:]]
+        await until(is_halfway)
+        leaving.cancel()
+        await asyncio.gather(*staying)
+    # What the one that left reads of its own end counts if it was done before it was heard to leave.
+    assert sum(step_counter) <= len(common) + 3 * len(ENDS)
+
+
+async def test_the_completions_of_one_prompt_look_it_up_once(tiny_model):
+    async with engine_of(tiny_model("llama"), cache="radix") as engine:
+        await ask(engine, COMMON)
+        before = (await engine.loaded.client.stats()).cache
+        answers = await ask_for(engine, [*COMMON, 5], n=3)
+        after = (await engine.loaded.client.stats()).cache
+        assert before is not None
+        assert after is not None
+        assert {answer.cached_tokens for answer in answers} == {len(COMMON)}
+        assert after.hits - before.hits == 1
+        assert after.saved_tokens - before.saved_tokens == len(COMMON)
+
+
+async def test_what_is_too_little_to_be_reused_is_a_miss_that_says_so(tiny_model):
+    async with engine_of(tiny_model("llama"), cache="radix") as engine:
+        await ask(engine, COMMON)
+        answer = await ask(engine, COMMON[:10] + [7] * 30)
+        cache = (await engine.loaded.client.stats()).cache
+        assert cache is not None
+        assert answer.cached_tokens == cache.hits == cache.saved_tokens == 0
+        assert cache.last_miss is not None
+        assert cache.last_miss.position == 10
+        assert "fewer than 16" in cache.last_miss.reason
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3_next"])
 async def test_if_the_reader_leaves_another_one_reads(architecture, tiny_model, until_idle, step_counter):
     prompts = [COMMON * 4 + end for end in ENDS]
     async with engine_of(tiny_model(architecture), cache="lru") as engine:

@@ -121,6 +121,8 @@ class CacheSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     over: CachePolicy | None = None
     """The policy that ``over=NAME[:k=v,…]``, the last of the pairs, names. It is the new one's to attach and close."""
+    min_tokens: int = 1
+    """The fewest tokens that are worth a match: shorter ones are misses, and count as such."""
 
 
 @dataclass(frozen=True, slots=True)

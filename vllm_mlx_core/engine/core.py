@@ -211,8 +211,7 @@ class EngineCore:
         for sequence in self._scheduler.admit():
             self._admitted.append(sequence.id)
             if sequence.layers is None:
-                self._prefixes.find(sequence)
-                self._share(sequence)
+                self._begin(sequence)
         if (starved := self._scheduler.starved) is not None and not self._launched:
             self._fail(starved, NO_MEMORY, lacks_memory="now")
         previous, self._launched = self._launched, []
@@ -234,10 +233,12 @@ class EngineCore:
         if self._steps % CLEAR_EVERY_STEPS == 0:
             mx.clear_cache()
 
-    def _share(self, sequence: Sequence) -> None:
-        """Let a sequence that was just admitted have what others have read of its prompt, or are reading."""
-        if self._mode.resumable:
-            self._sharing.begin(sequence, self._scheduler.running)
+    def _begin(self, sequence: Sequence) -> None:
+        """Let a sequence that was just admitted have what is known of its prompt, or is being read."""
+        running = self._scheduler.running if self._mode.resumable else []
+        if not self._sharing.begin_with_siblings(sequence, running):
+            self._prefixes.find(sequence)
+            self._sharing.begin(sequence, running)
 
     def _extract(self, sequence: Sequence) -> states.Layers | None:
         batch = next((batch for batch in self._batches if sequence in batch.sequences), None)
@@ -462,6 +463,7 @@ class EngineCore:
     def _drop(self, sequences: list[Sequence]) -> None:
         """Forget sequences wherever they are."""
         for sequence in sequences:
+            self._sharing.bequeath(sequence, self._scheduler.running)
             self._scheduler.finish(sequence)
             self._forget_fetch(sequence)
         for batch in list(self._batches):

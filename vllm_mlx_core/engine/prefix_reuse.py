@@ -19,9 +19,6 @@ from .sequence import Sequence
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-MIN_REUSED_TOKENS = 16
-"""Shorter prefixes are read again: that is quicker than copying their state."""
-
 
 class CacheReport(NamedTuple):
     """What the cache holds, and what clearing it has freed; ``stats`` and ``max_bytes`` are None if there is none."""
@@ -94,7 +91,7 @@ class PrefixReuse:
             return
         sequence.lease = lease
         state = self._guarded(lambda: _usable(lease, len(tokens)))
-        if state is None or state.num_tokens < MIN_REUSED_TOKENS:
+        if state is None or state.num_tokens < cache.spec.min_tokens:
             sequence.release()
             return
         layers = self._guarded(state.layers)

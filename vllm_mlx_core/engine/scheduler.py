@@ -2,7 +2,8 @@
 
 Who goes first is the policy's to say (``policies``), but for those who have waited too long (``patience``). Decoding
 sequences take one token each of the step's budget; what is left goes to prefill in the policy's order, so a long prompt
-never holds up running streams for more than one chunk, and a chunk never exceeds the budget. Prompts that are scored
+never holds up running streams for more than one chunk, and a chunk never exceeds the budget. Short prompts of the same
+level pass a long one, as that costs it little. Prompts that are scored
 have a smaller budget of their own within it and are read alone; those that find it spent wait for the next step, and
 others pass them.
 
@@ -44,6 +45,10 @@ MAX_PADDING = 1.5
 MAX_STATE_PADDING = 1.1
 """Most that padding may make of a group's longest state, as a multiple."""
 
+SHORT_SHARE = 0.25
+"""Share of a step's tokens that short prompts get before a long one that came earlier."""
+MIN_SHORT_TOKENS = 64
+"""The least that they get of it together: what a chat's first question has."""
 MAX_PASSING = 8
 """Most who are asked each step whether they have memory enough when the first in the queue does not."""
 
@@ -291,6 +296,7 @@ class Scheduler:
             budget = min(budget, MAX_IDLE_TOKENS)
         if stall_limit is not None and self._streams_run:
             budget = min(budget, stall_limit)
+        prefilling = self._short_first(prefilling, budget)
         scored_budget = self.max_scored_tokens
         groups: list[list[Chunk]] = []
         ready: list[Sequence] = []
@@ -318,6 +324,22 @@ class Scheduler:
             group = [Chunk(sequence, min(sequence.num_to_stop, budget))]
             groups.append(group)
         return Plan(groups, ready)
+
+    def _short_first(self, prefilling: list[Sequence], budget: int) -> list[Sequence]:
+        """Return them with those in front that a part of the budget suffices for, unless the first waits too long.
+
+        So a question of a few tokens need not wait until somebody's long prompt is read, which that costs little.
+        """
+        first, room = prefilling[0], max(int(SHORT_SHARE * budget), MIN_SHORT_TOKENS)
+        if first.num_to_prefill <= room or self._patience.is_over(first):
+            return prefilling
+        level = self._policy.level(first)
+        passing: list[Sequence] = []
+        for sequence in prefilling:
+            if self._policy.level(sequence) == level and sequence.num_to_prefill <= room and not sequence.is_scored:
+                passing.append(sequence)
+                room -= sequence.num_to_prefill
+        return [*passing, *(s for s in prefilling if s not in passing)]
 
     def _urgency(self, sequence: Sequence) -> tuple[bool, Rank]:
         """Return the order in which prompts are read: those that wait too long for it first."""

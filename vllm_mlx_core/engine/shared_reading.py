@@ -59,22 +59,28 @@ class SharedReading:
         self._always_truncates = always_truncates
         self._between_requests = between_requests
 
-    def begin(self, sequence: Sequence, running: Iterable[Sequence]) -> None:
+    def begin(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
         """Give a sequence that has a place what another one has read of its prompt, or let it wait for that. Mutates.
 
-        ``running`` are those with a place, in the order in which they got it.
+        ``running`` are those with a place, in the order in which they got it. Returns whether there is such a one.
         """
         if not _may_share(sequence) or sequence.num_to_prefill < MIN_SHARED_TOKENS:
-            return
+            return False
         earlier = takewhile(lambda other: other is not sequence, running)
         sources = [source for other in earlier if (source := self._source(sequence, other)) is not None]
         for source in sorted(sources, key=lambda s: (s.num_tokens, s.is_read), reverse=True):
             if not source.is_read:
                 self._wait(sequence, source)
-                return
+                return True
             layers = source.sequence.layers or self._extract(source.sequence)
             if layers is not None and _give(sequence, source.num_tokens, source.sequence, layers):
-                return
+                return True
+        return False
+
+    def begin_with_siblings(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
+        """Do so with another completion of the same request, which has read or reads the whole prompt."""
+        request_id = sequence.submit.request_id
+        return self.begin(sequence, [s for s in running if s.submit.request_id == request_id])
 
     def hand_on(self, readers: list[Sequence], layers: Layers, running: Iterable[Sequence]) -> None:
         """Give copies of what ``readers`` have read by now to those of ``running`` who waited for that. Mutates those.
@@ -91,6 +97,13 @@ class SharedReading:
                 for sequence in followers:
                     sequence.awaits = None
                     _give(sequence, sequence.num_awaited, reader, own)
+
+    def bequeath(self, reader: Sequence, running: Iterable[Sequence]) -> None:
+        """Give those who wait for a sequence that is about to leave what it has read so far. Mutates those."""
+        if reader.layers is not None and reader.num_computed:
+            for sequence in running:
+                if sequence.awaits is reader and sequence.num_computed < reader.num_computed:
+                    _give(sequence, min(reader.num_computed, sequence.num_awaited), reader, reader.layers)
 
     def review(self, running: list[Sequence]) -> None:
         """Let those look again who wait for a sequence that does not read any more. Mutates them."""

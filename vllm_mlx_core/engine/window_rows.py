@@ -18,7 +18,25 @@ KEPT = 4
 
 
 class WindowRow(RotatingKVCache):  # type: ignore[misc]
-    """mlx-lm's window of one sequence, which can become a row that keeps the first tokens."""
+    """mlx-lm's window of one sequence, which can become a row that keeps the first tokens.
+
+    Unlike mlx-lm's it shows them to every position, also of a prompt that is read in chunks: so that what it computes
+    does not depend on where a prompt is cut.
+    """
+
+    def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> Any:
+        """Return what each of the next ``N`` positions may look at of what is kept and of themselves."""
+        if N == 1 or (self.offset + N <= self.max_size and not window_size):
+            return super().make_mask(N, window_size=window_size, return_array=return_array)
+        queries = mx.arange(self.offset, self.offset + N)
+        latest = self.offset - (self.max_size - 1 - self.keep)  # the first of those before the queries that are kept
+        if latest <= self.keep:
+            held = mx.arange(self.offset + N)
+        else:
+            held = mx.concatenate([mx.arange(self.keep), mx.arange(latest, self.offset + N)])
+        queries = queries[:, None]
+        mask = (held <= queries) & ((held < self.keep) | (held > queries - (self.max_size - self.keep)))
+        return mask if not window_size else mask & (held > queries - window_size)
 
     @classmethod
     def merge(cls, caches: Sequence[WindowRow]) -> WindowRows:

@@ -23,6 +23,9 @@ from .cache_choice import CacheChoice
 
 NO_PARSER = "none"
 
+MIN_REUSED_TOKENS = 16
+"""Shorter prefixes are read again: that is quicker than copying their state."""
+
 
 def check_names(host: Host, settings: Settings) -> None:
     """Raise PluginError or UsageError now if the operator named a parser or cache policy that cannot be had.
@@ -77,7 +80,9 @@ def make_cache(choice: str, host: Host, settings: EngineSettings) -> CachePolicy
         raise UsageError(f"--cache {choice}: the cache policy {parsed.name!r} does not work over another one.")
     over = None if parsed.over is None else make_cache(parsed.over, host, settings)
     try:
-        return policy(CacheSpec(max_bytes=cache_budget(settings), options=parsed.options, over=over))
+        return policy(
+            CacheSpec(max_bytes=cache_budget(settings), options=parsed.options, over=over, min_tokens=MIN_REUSED_TOKENS)
+        )
     except VllmMlxError:
         raise
     except Exception as error:

@@ -32,7 +32,8 @@ from vllm_mlx_core.api import (
     pack_tokens,
 )
 from vllm_mlx_core.engine.client import ModelClient
-from vllm_mlx_core.engine.prefix_reuse import MIN_REUSED_TOKENS
+
+from .choices import MIN_REUSED_TOKENS
 
 log = logging.getLogger(__name__)
 

@@ -109,9 +109,10 @@ class LRUCache(CachePolicy):
                 best, saved = entry, usable
             if common >= shared:
                 nearest, shared = entry, common
-        if best is None:
+        if best is None or saved < self.spec.min_tokens:
             self._misses += 1
-            self._last_miss = explain(packed, nearest.key.tokens if nearest is not None else None, max(shared, 0))
+            closest = nearest.key.tokens if nearest is not None else None
+            self._last_miss = explain(packed, closest, max(shared, 0), self.spec.min_tokens)
             return None
         self._entries.move_to_end(best.key)
         self._hits += 1

@@ -85,9 +85,11 @@ class PagedCache(CachePolicy):
         """Return the longest reusable proper prefix, pinned, or None. Mutates recency and counters."""
         packed = pack_tokens(tokens)
         found = self._resume(packed, salt)
-        if found is None:
+        if found is None or found.num_tokens < self.spec.min_tokens:
             self._misses += 1
-            self._last_miss = explain(packed, *nearest(self._table, self._table.walk(salt, packed)))
+            self._last_miss = explain(
+                packed, *nearest(self._table, self._table.walk(salt, packed)), self.spec.min_tokens
+            )
             return None
         self._table.use(found.block)
         self._hits += 1

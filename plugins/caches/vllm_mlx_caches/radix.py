@@ -78,9 +78,9 @@ class RadixCache(CachePolicy):
         root = self._roots.get(salt)
         path = walk(root, packed) if root is not None else None
         found = _resume(path, len(tokens) - 1) if path is not None else None
-        if path is None or found is None:
+        if path is None or found is None or found.num_tokens < self.spec.min_tokens:
             self._misses += 1
-            self._last_miss = explain(packed, *_nearest(path))
+            self._last_miss = explain(packed, *_nearest(path), self.spec.min_tokens)
             return None
         now = next(self._clock)
         for node in path.nodes:

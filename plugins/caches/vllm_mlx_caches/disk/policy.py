@@ -92,7 +92,7 @@ class DiskCache(CachePolicy):
     def __init__(self, spec: CacheSpec) -> None:
         reject_unknown("disk", spec, ("dir", "max_gb"))
         super().__init__(spec)
-        self._inner = spec.over or RadixCache(CacheSpec(max_bytes=spec.max_bytes))
+        self._inner = spec.over or RadixCache(CacheSpec(max_bytes=spec.max_bytes, min_tokens=spec.min_tokens))
         if self._inner.keeps_nothing or self._inner.is_cover:
             raise UsageError("The cache policy 'disk' needs one under it that keeps states in memory.")
         directory = spec.options.get("dir")
