@@ -113,7 +113,7 @@ def test_a_policy_lies_over_the_one_that_is_named_last(host):
     assert isinstance(policy, Cover)
     assert policy.given.options == {"a": "1", "b": "2"}
     assert isinstance(policy.given.over, LRUCache)
-    assert policy.given.over.spec == CacheSpec(max_bytes=5, options={"max_entries": "7"})
+    assert policy.given.over.spec == CacheSpec(max_bytes=5, options={"max_entries": "7"}, min_tokens=16)
     alone = make_cache("cover", host, settings)
     assert isinstance(alone, Cover)
     assert alone.given.over is None
