@@ -65,7 +65,7 @@ def compete(folder: Path, cap: int, times: int) -> None:
 
 
 def hang(folder: Path) -> None:
-    def never(*_: object) -> bytes:
+    def never(_folder: Folder, _name: str) -> bytes:
         reached.set()
         threading.Event().wait()
         raise AssertionError
