@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -63,14 +64,14 @@ def stored(folder, *prompts) -> None:
 def undeletable(monkeypatch):
     """Files that cannot be removed until the list is emptied."""
     reasons = ["immutable"]
-    delete = Folder.delete
+    unlink = Path.unlink
 
-    def refuse(folder, name):
-        if reasons:
-            raise PermissionError(1, "Operation not permitted", name)
-        delete(folder, name)
+    def refuse(path, missing_ok=False):
+        if reasons and path.name.startswith("vllm-mlx-"):
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path, missing_ok)
 
-    monkeypatch.setattr(Folder, "delete", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
     return reasons
 
 
