@@ -1,7 +1,8 @@
-"""Run as a script: processes that write states to one folder, and are killed or compete.
+"""Run as a script: processes that keep states in one folder, and are killed, compete or hang.
 
 kill FOLDER TIMES        start a process that writes and kill it, so many times
 compete FOLDER CAP TIMES start two processes that write and read under a cap of so many bytes, so many prompts each
+hang FOLDER              begin a read that never ends, and end
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -18,6 +20,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.caches.disk_states import fetched, keep, open_cache
+from vllm_mlx_caches.disk.folder import Folder
 
 
 def prompt(number: int) -> list[int]:
@@ -61,9 +64,29 @@ def compete(folder: Path, cap: int, times: int) -> None:
         raise SystemExit("a process failed")
 
 
+def hang(folder: Path) -> None:
+    def never(_folder: Folder, _name: str) -> bytes:
+        reached.set()
+        threading.Event().wait()
+        raise AssertionError
+
+    reached = threading.Event()
+    cache = open_cache(folder)
+    keep(cache, prompt(1))
+    cache.close()
+    setattr(Folder, "read", never)  # noqa: B010 - a method may not be assigned to
+    cache = open_cache(folder)
+    cache.fetch([*prompt(1), 1])
+    if not reached.wait(30):
+        raise SystemExit("nothing was read")
+    cache.close()
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["kill", folder, times]:
             kill(Path(folder), int(times))
         case ["compete", folder, cap, times]:
             compete(Path(folder), int(cap), int(times))
+        case ["hang", folder]:
+            hang(Path(folder))

@@ -1,4 +1,5 @@
 import argparse
+import math
 from importlib.metadata import entry_points
 
 import pytest
@@ -68,12 +69,18 @@ def test_a_folder_needs_a_policy_that_keeps_states_in_memory(options, tmp_path):
 
 def test_a_folder_that_cannot_be_used_is_refused_at_once(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot be kept in"):
+    with pytest.raises(UsageError, match=r"cannot be kept in .*file: it is not a folder\."):
         choose(ssd_cache_dir=str(tmp_path / "file"))
     with pytest.raises(UsageError, match="--ssd-cache-max-gb needs --ssd-cache-dir"):
         choose(ssd_cache_max_gb=3.0)
     assert choose(ssd_cache_dir=str(tmp_path / "new")) == "radix"
     assert (tmp_path / "new").is_dir()
+
+
+@pytest.mark.parametrize("max_gb", [1e300, math.inf, math.nan, 0, 0.0, -1.0])
+def test_a_size_that_no_folder_can_have_is_refused_at_once(max_gb, tmp_path):
+    with pytest.raises(UsageError, match="--ssd-cache-max-gb must be a number above 0"):
+        choose(ssd_cache_dir=str(tmp_path), ssd_cache_max_gb=max_gb)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +89,10 @@ def test_a_folder_that_cannot_be_used_is_refused_at_once(tmp_path):
         ["--ssd-cache-dir", "a,b"],
         ["--ssd-cache-dir", ""],
         ["--ssd-cache-max-gb", "0"],
+        ["--ssd-cache-max-gb", "-1"],
         ["--ssd-cache-max-gb", "inf"],
+        ["--ssd-cache-max-gb", "nan"],
+        ["--ssd-cache-max-gb", "1e300"],
         ["--ssd-cache-max-gb", "much"],
     ],
 )

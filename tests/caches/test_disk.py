@@ -387,9 +387,13 @@ def test_a_model_that_cannot_be_told_from_others_leaves_nothing(tmp_path, caplog
     [
         ({}, None, "needs the option 'dir'"),
         ({"dir": "{file}/below"}, None, "cannot be kept in"),
-        ({"dir": "{file}"}, None, "cannot be kept in"),
+        ({"dir": "{file}"}, None, "cannot be kept in .*: it is not a folder"),
         ({"dir": "{folder}", "max_gb": "0"}, None, "'max_gb' .* must be a number above 0"),
         ({"dir": "{folder}", "max_gb": "much"}, None, "'max_gb' .* must be a number above 0"),
+        ({"dir": "{folder}", "max_gb": "nan"}, None, "'max_gb' .* must be a number above 0"),
+        ({"dir": "{folder}", "max_gb": "inf"}, None, "'max_gb' .* must be a number above 0"),
+        ({"dir": "{folder}", "max_gb": "-1"}, None, "'max_gb' .* must be a number above 0"),
+        ({"dir": "{folder}", "max_gb": "1e300"}, None, "'max_gb' .* must be a number above 0"),
         ({"dir": "{folder}"}, OffCache, "keeps states in memory"),
     ],
 )

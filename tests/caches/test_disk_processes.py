@@ -1,4 +1,4 @@
-"""Processes that die while they write, and such that share a folder, leave nothing that is not whole."""
+"""Processes that die while they write, and such that share a folder, leave nothing that is not whole. All can end."""
 
 import subprocess
 import sys
@@ -31,3 +31,7 @@ def test_two_processes_share_a_folder(tmp_path):
     parts(tmp_path)
     one_state = 10_000
     assert 0 < sum(path.stat().st_size for path in files(tmp_path)) <= cap + one_state
+
+
+def test_a_process_ends_while_a_read_hangs(tmp_path):
+    run("hang", tmp_path)

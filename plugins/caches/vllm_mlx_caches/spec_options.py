@@ -26,13 +26,14 @@ def positive_int(policy: str, spec: CacheSpec, option: str, default: int) -> int
     return int(text)
 
 
-def positive_number(policy: str, spec: CacheSpec, option: str, default: float) -> float:
-    """Return an option's value. Raises UsageError if it is not a finite number above 0."""
+def positive_number(policy: str, spec: CacheSpec, option: str, default: float, *, most: float) -> float:
+    """Return an option's value. Raises UsageError if it is not a number above 0 and at most ``most``."""
     text = spec.options.get(option)
     try:
         value = default if text is None else float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf:
-        raise UsageError(f"{option!r} of the cache policy {policy!r} must be a number above 0, not {text!r}.")
+    if not 0 < value <= most:
+        wanted = f"must be a number above 0 and at most {most:g}"
+        raise UsageError(f"{option!r} of the cache policy {policy!r} {wanted}, not {text!r}.")
     return value

@@ -7,8 +7,11 @@ process has removed is one that was not found.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import secrets
+import stat
 import time
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -19,18 +22,20 @@ from vllm_mlx_core.api import UsageError
 
 from . import names
 
-_TEMPORARY = re.compile(r"\.vllm-mlx-[0-9]+-[0-9]+\.tmp")
+_TEMPORARY = re.compile(r"\.vllm-mlx-[0-9a-f]+-[0-9]+\.tmp")
 ABANDONED_S = 3600.0
 """Age at which a temporary file is that of a process which has ended."""
 
-
 DEFAULT_MAX_GB = 10.0
+MAX_GB = 1e9
+"""More than any disk holds."""
 
 
 class _File(NamedTuple):
     used: int
     name: str
     nbytes: int
+    is_temporary: bool
 
 
 class Folder:
@@ -41,6 +46,7 @@ class Folder:
         self.max_bytes = max_bytes
         self.nbytes = 0
         """Bytes of all files when they were last counted."""
+        self._nonce = secrets.token_hex(8)  # process ids repeat: in each container there is a 1
         self._numbers = count()
 
     def prepare(self) -> None:
@@ -54,12 +60,16 @@ class Folder:
         return [name for name in os.listdir(self.path) if names.parse(name) is not None]
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes. Raises OSError."""
-        return (self.path / name).read_bytes()
+        """Return a file's bytes. Raises OSError, also for what is no regular file and might never end."""
+        descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe waits for a writer
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", name)
+            return file.read()
 
     def write(self, name: str, pieces: Sequence[bytes | memoryview]) -> bool:
         """Store a file, after removing those least recently used for it; return whether it is there. Raises OSError."""
-        if os.path.exists(self.path / name):
+        if os.path.isfile(self.path / name):
             return True
         nbytes = sum(map(len, pieces))
         if not self._make_room(nbytes):
@@ -93,8 +103,8 @@ class Folder:
         return gone
 
     def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        with contextlib.suppress(OSError):
+        """Remove a file, if it is there. Raises OSError if it is there to stay."""
+        with contextlib.suppress(FileNotFoundError):
             (self.path / name).unlink()
 
     def count(self) -> int:
@@ -103,18 +113,32 @@ class Folder:
         return self.nbytes
 
     def _make_room(self, nbytes: int) -> bool:
-        """Remove files until there is room for ``nbytes``; return whether there can be."""
+        """Remove files until there is room for ``nbytes``; return whether there is.
+
+        Temporary files take room, but stay: somebody is writing them. Raises OSError if files that cannot be removed
+        are in the way.
+        """
         if nbytes > self.max_bytes:
             return False
         files = sorted(self._files())
         held = sum(file.nbytes for file in files)
+        failure: OSError | None = None
         for file in files:
             if held + nbytes <= self.max_bytes:
                 break
-            self.delete(file.name)
-            held -= file.nbytes
+            if file.is_temporary:
+                continue
+            try:
+                self.delete(file.name)
+            except OSError as error:
+                failure = error
+            else:
+                held -= file.nbytes
         self.nbytes = held
-        return True
+        has_room = held + nbytes <= self.max_bytes
+        if failure is not None and not has_room:
+            raise failure
+        return has_room
 
     def _files(self) -> list[_File]:
         """Return all files of parts, and temporary ones that may still become some; remove those that will not."""
@@ -125,26 +149,36 @@ class Folder:
                 is_temporary = _TEMPORARY.fullmatch(entry.name) is not None
                 if not is_temporary and names.parse(entry.name) is None:
                     continue
-                with contextlib.suppress(OSError):  # another process has removed it
+                try:
                     about = entry.stat(follow_symlinks=False)
-                    if is_temporary and about.st_mtime_ns < oldest:
+                except OSError:  # another process has removed it
+                    continue
+                if not stat.S_ISREG(about.st_mode):
+                    continue
+                if is_temporary and about.st_mtime_ns < oldest:
+                    with contextlib.suppress(OSError):  # it stays, and counts
                         self.delete(entry.name)
-                    else:
-                        found.append(_File(about.st_mtime_ns, entry.name, about.st_size))
+                        continue
+                found.append(_File(about.st_mtime_ns, entry.name, about.st_size, is_temporary))
         return found
 
     def _temporary(self) -> Path:
-        return self.path / f".vllm-mlx-{os.getpid()}-{next(self._numbers)}.tmp"
+        return self.path / f".vllm-mlx-{self._nonce}-{next(self._numbers)}.tmp"
 
     def _create(self, path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
 def open_folder(directory: str, max_gb: float) -> Folder:
-    """Return a folder that can be written to, which is made if need be. Raises UsageError."""
+    """Return a folder that can be written to, which is made if need be; ``max_gb`` is above 0 and at most ``MAX_GB``.
+
+    Raises UsageError.
+    """
     folder = Folder(Path(directory).expanduser(), int(max_gb * 1e9))
     try:
         folder.prepare()
+    except FileExistsError as error:
+        raise UsageError(f"States cannot be kept in {directory}: it is not a folder.") from error
     except OSError as error:
         raise UsageError(f"States cannot be kept in {directory}: {error.strerror or error}.") from error
     return folder

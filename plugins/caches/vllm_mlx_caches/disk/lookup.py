@@ -120,5 +120,11 @@ class Lookup:
             log.debug("A stored part cannot be read: %s", error)
         except DamagedFile as error:
             log.debug("A stored part is damaged and removed: %s", error)
-            self._folder.delete(name)
+            self._remove(name)
         return None
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._folder.delete(name)
+        except OSError as error:  # then it is read and found damaged again
+            log.debug("A damaged part cannot be removed: %s", error)

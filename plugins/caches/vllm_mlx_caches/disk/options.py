@@ -7,7 +7,9 @@ import math
 
 from vllm_mlx_core.api import Settings, UsageError
 
-from .folder import DEFAULT_MAX_GB, open_folder
+from .folder import DEFAULT_MAX_GB, MAX_GB, open_folder
+
+_SIZE = f"must be a number above 0 and at most {MAX_GB:g}"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,14 +40,21 @@ def check_options(settings: Settings, policy: str | None) -> None:
     name = (policy or "").partition(":")[0]
     if name in ("off", "disk"):
         raise UsageError(f"--ssd-cache-dir does not go with the cache policy {name!r}.")
-    open_folder(directory, given.get("ssd_cache_max_gb") or DEFAULT_MAX_GB)
+    max_gb = _max_gb(settings)
+    if not _is_size(max_gb):
+        raise UsageError(f"--ssd-cache-max-gb {_SIZE}, not {max_gb!r}.")
+    open_folder(directory, max_gb)
 
 
 def covered(cache: str, settings: Settings) -> str | None:
     """Return the policy that keeps on a disk what ``cache`` keeps, if the options ask for it."""
-    given = settings.plugin_options
-    directory, max_gb = given.get("ssd_cache_dir"), given.get("ssd_cache_max_gb") or DEFAULT_MAX_GB
-    return None if directory is None else f"disk:dir={directory},max_gb={max_gb:g},over={cache}"
+    directory = settings.plugin_options.get("ssd_cache_dir")
+    return None if directory is None else f"disk:dir={directory},max_gb={_max_gb(settings):g},over={cache}"
+
+
+def _max_gb(settings: Settings) -> float:
+    given = settings.plugin_options.get("ssd_cache_max_gb")
+    return DEFAULT_MAX_GB if given is None else given
 
 
 def _path(text: str) -> str:
@@ -59,6 +68,10 @@ def _gigabytes(text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
+    if not _is_size(value):
+        raise argparse.ArgumentTypeError(f"{_SIZE}, not {text!r}")
     return value
+
+
+def _is_size(gigabytes: float) -> bool:
+    return 0 < gigabytes <= MAX_GB

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from vllm_mlx_caches.radix import RadixCache
 from vllm_mlx_caches.spec_options import positive_number, reject_unknown
@@ -24,10 +25,11 @@ from vllm_mlx_core.api import (
 )
 
 from . import names
-from .folder import DEFAULT_MAX_GB, Folder, open_folder
+from .folder import DEFAULT_MAX_GB, MAX_GB, Folder, open_folder
 from .lookup import Found, Lookup
 from .names import SegmentName, SnapshotName
 from .part_file import StoredPart
+from .reader import Reader
 from .writer import Writer
 
 log = logging.getLogger(__name__)
@@ -77,7 +79,7 @@ class _Store:
         self.model = names.model_tag(self.identity)
         self.writer = Writer(folder, self.identity)
         self.lookup = Lookup(folder, self.identity)
-        self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefix cache reader")
+        self.reader = Reader()
 
 
 class DiskCache(CachePolicy):
@@ -98,7 +100,7 @@ class DiskCache(CachePolicy):
         directory = spec.options.get("dir")
         if not directory:
             raise UsageError("The cache policy 'disk' needs the option 'dir', the folder to keep states in.")
-        self._folder = open_folder(directory, positive_number("disk", spec, "max_gb", DEFAULT_MAX_GB))
+        self._folder = open_folder(directory, positive_number("disk", spec, "max_gb", DEFAULT_MAX_GB, most=MAX_GB))
         self._store: _Store | None = None
         self._fetches: dict[tuple[str, bytes], DiskFetch] = {}
         self._fetched_tokens = self._unstored = 0
@@ -120,9 +122,12 @@ class DiskCache(CachePolicy):
         return self._inner.reusable(tokens, salt=salt)
 
     def fetch(self, tokens: Sequence[int], *, salt: str = "", idle: bool = False) -> Fetch | None:
-        """Begin to look on the disk, unless memory has nearly all of the prompt."""
+        """Begin to look on the disk, unless memory has nearly all of the prompt, or the disk does not answer.
+
+        Nor while files are there that were to be removed.
+        """
         store, most = self._store, len(tokens) - 1
-        if store is None:
+        if store is None or store.reader.is_stuck or store.writer.is_clearing:
             return None
         held = self._inner.reusable(tokens, salt=salt)
         if most - held < WORTHWHILE_TOKENS:
@@ -132,7 +137,8 @@ class DiskCache(CachePolicy):
         fetch = self._fetches.get(key)
         if fetch is None:
             more_than, budget = held + WORTHWHILE_TOKENS - 1, self._inner.spec.max_bytes
-            future = store.reader.submit(store.lookup.find, packed, salt, more_than=more_than, max_bytes=budget)
+            find = partial(store.lookup.find, packed, salt, more_than=more_than, max_bytes=budget)
+            future = store.reader.submit(find)
             fetch = self._fetches[key] = DiskFetch(
                 future,
                 lambda found: self._take(store, found, tokens, salt, idle=idle),
@@ -152,7 +158,10 @@ class DiskCache(CachePolicy):
         return self._inner.evict(nbytes)
 
     def clear(self) -> None:
-        """Drop what is not pinned from memory, and this model's files from the disk, soon. Mutates."""
+        """Drop what is not pinned from memory, and this model's files from the disk. Mutates.
+
+        The files are gone soon, and nothing that was stored before this call is found from now on.
+        """
         self._inner.clear()
         for fetch in self._fetches.values():
             fetch.is_stale = True
@@ -175,9 +184,9 @@ class DiskCache(CachePolicy):
         self._inner.check()
 
     def close(self) -> None:
-        """Write what waits, but not for long, and end the threads. No call follows."""
+        """Write what waits, but not for long, and end the threads; a read is not waited for. No call follows."""
         if self._store is not None:
-            self._store.reader.shutdown(wait=False, cancel_futures=True)
+            self._store.reader.close()
             self._store.writer.close()
         self._inner.close()
 
