@@ -222,9 +222,29 @@ def test_reading_takes_no_more_than_was_learned_and_the_same_is_learned_again(ar
             assert mx.get_peak_memory() - before <= grown + cost.scratch(length, start + length)
 
 
+async def test_a_prompt_is_read_in_smaller_chunks_where_memory_is_short(tiny_model, generator, monkeypatch, caplog):
+    model = generator("llama")
+    cost, weights = state_cost.learn(model), int(model.nbytes)
+    del model
+    gc.collect()
+    (prompt,) = prompts(1, 1500)
+    needed = cost.state(1600) + cost.scratch(100, 1600)  # the whole prompt at once takes fifteen times as much
+    mx.clear_cache()
+    held = int(mx.get_active_memory())
+    chosen = Settings(timeout_s=240, engine=EngineSettings(memory_share=1.0, cache="off", enforce_eager=True))
+    async with AsyncEngine(tiny_model("llama"), settings=chosen) as engine:
+        expected = (await ask(engine, prompt, 4)).token_ids
+    monkeypatch.setattr(device, "capacity", lambda: held + weights + needed + SLACK)
+    async with AsyncEngine(tiny_model("llama"), settings=chosen) as engine:
+        mx.reset_peak_memory()
+        assert (await ask(engine, prompt, 4)).token_ids == expected
+        assert mx.get_peak_memory() <= held + weights + needed + SLACK
+    assert "fewer than the 4096 of the context" in caplog.text
+
+
 async def test_weights_that_leave_no_room_end_the_start(tiny_model, monkeypatch):
     monkeypatch.setattr(device, "capacity", lambda: 1000)
-    with pytest.raises(ModelError, match="--gpu-memory-utilization"):
+    with pytest.raises(ModelError, match=r"take \d+ KB of the 1 KB .*--gpu-memory-utilization"):
         await AsyncEngine(tiny_model("llama"), settings=settings()).start()
 
 
