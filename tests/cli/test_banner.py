@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_mlx_core.api import ModelInfo
-from vllm_mlx_core.cli.banner import Banner, client_url, format_bytes
+from vllm_mlx_core.cli.banner import Banner, client_url
+from vllm_mlx_core.engine.amounts import format_bytes
 
 
 def banner(**changes: Any) -> str:

@@ -72,7 +72,6 @@ MAPPING: dict[str, tuple[Any, str, Any]] = {
     "--gpu-memory-utilization": ("0.5", "engine.memory_share", 0.5),
     "--max-kv-size": ("512", "engine.max_kv_size", 512),
     "--kv-bits": ("4", "engine.kv_bits", 4),
-    "--kv-group-size": ("32", "engine.kv_group_size", 32),
     "--enforce-eager": (None, "engine.enforce_eager", True),
     "--skip-self-test": (None, "engine.self_test", False),
     "--cache": ("lru:a=1", "engine.cache", "lru:a=1"),
@@ -131,7 +130,24 @@ def test_an_option_sets_exactly_its_own_setting(option, tmp_path):
 def test_an_option_says_how_to_quantise(option):
     value, expected = OF_QUANTIZATION[option]
     assert parse("--kv-cache-quantization", option, value)[1].engine.kv_cache_quantization == expected
-    assert parse(option, value)[1].engine.kv_cache_quantization is None
+
+
+def test_the_group_size_of_running_states_is_set():
+    assert parse("--kv-bits", "4", "--kv-group-size", "32")[1].engine.kv_group_size == 32
+
+
+@pytest.mark.parametrize(
+    ("option", "needed"), [*((o, "--kv-cache-quantization") for o in OF_QUANTIZATION), ("--kv-group-size", "--kv-bits")]
+)
+def test_an_option_without_the_one_that_gives_it_a_sense_is_refused(option, needed):
+    value = "32" if option == "--kv-group-size" else OF_QUANTIZATION[option][0]
+    with pytest.raises(UsageError, match=f"^{option} needs {needed}\\.$"):
+        parse(option, value)
+
+
+def test_the_cache_has_one_budget():
+    with pytest.raises(UsageError, match="--cache-memory-mb and --cache-memory-percent"):
+        parse("--cache-memory-mb", "3", "--cache-memory-percent", "0.2")
 
 
 @pytest.mark.parametrize(
@@ -146,14 +162,17 @@ def test_two_ways_to_keep_states_exclude_each_other(argv):
         parse(*argv)
 
 
-@pytest.mark.parametrize("argv", [("--max-kv-size", "63"), ("--kv-bits", "3"), ("--gpu-memory-utilization", "0")])
+@pytest.mark.parametrize(
+    "argv",
+    [("--max-kv-size", "63"), ("--max-kv-size", "99999999999"), ("--kv-bits", "3"), ("--gpu-memory-utilization", "0")],
+)
 def test_values_without_a_sense_are_refused(argv):
     with pytest.raises(SystemExit):
         parse(*argv)
 
 
 def test_every_option_is_covered_by_the_mapping():
-    covered = {*MAPPING, *OF_QUANTIZATION, *ACCEPTED_WITHOUT_EFFECT, "--fair-share", "--help"}
+    covered = {*MAPPING, *OF_QUANTIZATION, *ACCEPTED_WITHOUT_EFFECT, "--kv-group-size", "--fair-share", "--help"}
     for action in parser()._actions:
         assert not action.option_strings or covered & set(action.option_strings), action.option_strings
     assert covered <= {option for action in parser()._actions for option in action.option_strings}

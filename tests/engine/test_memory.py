@@ -21,7 +21,7 @@ from vllm_mlx_core.api import (
     SamplingParams,
     Settings,
 )
-from vllm_mlx_core.engine import device, state_cost
+from vllm_mlx_core.engine import device, state_cost, states
 
 pytestmark = pytest.mark.anyio
 NUMBERS = itertools.count()
@@ -41,7 +41,7 @@ def settings(cache: str = "off", **engine) -> Settings:
 def memory_for(generator, monkeypatch) -> Callable[..., int]:
     """Return a function that lets a model have memory for so many rows of so many tokens, and returns the bytes."""
 
-    monkeypatch.setattr(device, "peak_of", lambda call: call() or 0)  # scratch is not the same twice
+    monkeypatch.setattr(device, "held_by", lambda call, argument: call(argument) or 0)  # the budgets are states alone
 
     def limit(architecture: str, *, rows: int, tokens: int) -> int:
         loaded = generator(architecture)
@@ -204,9 +204,47 @@ def test_what_reading_takes_for_a_moment_is_learned(generator):
     assert 0 < recurrent.state(10) == recurrent.state(10_000)
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "qwen3_next", "mamba2", "llama_swa"])
+def test_reading_takes_no_more_than_was_learned_and_the_same_is_learned_again(architecture, generator):
+    model = generator(architecture)
+    cost = state_cost.learn(model)
+    assert [state_cost.learn(model) for _ in range(3)] == [cost] * 3
+    for chunk in (64, 512):
+        layers = model.make_cache()
+        for start in range(0, 2000, chunk):
+            length = min(chunk, 2000 - start)
+            mx.synchronize()
+            before = mx.get_active_memory()
+            mx.reset_peak_memory()
+            model.forward(mx.array([[i % 150 for i in range(length)]], dtype=mx.int32), layers)
+            mx.eval(states.arrays(layers))
+            grown = cost.state(start + length)
+            assert mx.get_peak_memory() - before <= grown + cost.scratch(length, start + length)
+
+
+async def test_a_prompt_is_read_in_smaller_chunks_where_memory_is_short(tiny_model, generator, monkeypatch, caplog):
+    model = generator("llama")
+    cost, weights = state_cost.learn(model), int(model.nbytes)
+    del model
+    gc.collect()
+    (prompt,) = prompts(1, 1500)
+    needed = cost.state(1600) + cost.scratch(100, 1600)  # the whole prompt at once takes fifteen times as much
+    mx.clear_cache()
+    held = int(mx.get_active_memory())
+    chosen = Settings(timeout_s=240, engine=EngineSettings(memory_share=1.0, cache="off", enforce_eager=True))
+    async with AsyncEngine(tiny_model("llama"), settings=chosen) as engine:
+        expected = (await ask(engine, prompt, 4)).token_ids
+    monkeypatch.setattr(device, "capacity", lambda: held + weights + needed + SLACK)
+    async with AsyncEngine(tiny_model("llama"), settings=chosen) as engine:
+        mx.reset_peak_memory()
+        assert (await ask(engine, prompt, 4)).token_ids == expected
+        assert mx.get_peak_memory() <= held + weights + needed + SLACK
+    assert "fewer than the 4096 of the context" in caplog.text
+
+
 async def test_weights_that_leave_no_room_end_the_start(tiny_model, monkeypatch):
     monkeypatch.setattr(device, "capacity", lambda: 1000)
-    with pytest.raises(ModelError, match="--gpu-memory-utilization"):
+    with pytest.raises(ModelError, match=r"take \d+ KB of the 1 KB .*--gpu-memory-utilization"):
         await AsyncEngine(tiny_model("llama"), settings=settings()).start()
 
 

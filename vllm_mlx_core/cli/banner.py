@@ -10,8 +10,7 @@ from pathlib import Path
 
 from vllm_mlx_core import __version__
 from vllm_mlx_core.api import ModelInfo
-
-UNITS = ("B", "KB", "MB", "GB", "TB")
+from vllm_mlx_core.engine.amounts import format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +74,6 @@ class Banner:
         if self.needs_key:
             lines.append('-H "Authorization: Bearer $VLLM_MLX_API_KEY"')
         return " \\\n    ".join([*lines, f"-d '{json.dumps(question)}'"])
-
-
-def format_bytes(count: int) -> str:
-    """Return ``count`` in the largest decimal unit that leaves at least 1, to three digits."""
-    value, unit = float(count), 0
-    while value >= 999.5 and unit < len(UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.3g} {UNITS[unit]}"
 
 
 def client_url(host: str, port: int, scheme: str = "http") -> str:

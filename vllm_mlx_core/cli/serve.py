@@ -79,9 +79,10 @@ def _load(args: Namespace, host: Host, settings: Settings) -> LoadedModel:
 
 
 def _banner(args: Namespace, settings: Settings, loaded: LoadedModel, app: FastAPI, listener: socket.socket) -> str:
+    from vllm_mlx_core.engine.amounts import format_bytes
     from vllm_mlx_core.server.host_check import is_loopback
 
-    from .banner import Banner, format_bytes
+    from .banner import Banner
 
     limit = settings.engine.cache_memory_bytes
     reason = loaded.ready.mode_reason or ("self-test passed" if settings.engine.self_test else "not tested")

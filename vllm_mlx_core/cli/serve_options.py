@@ -13,6 +13,8 @@ from .serve_settings import MIB, default_state_dir
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SCHEDULING_POLICIES = ("fcfs", "priority", "fair")
 LOG_FORMATS = ("text", "json")
+MAX_WINDOW = 2**31 - 1
+"""MLX counts positions in 32 bits."""
 
 _settings = Settings()
 _engine = EngineSettings()
@@ -267,7 +269,7 @@ def add_scheduling(parser: ArgumentParser) -> None:
     group.add_argument(
         "--max-kv-size",
         metavar="TOKENS",
-        type=values.integer(64),
+        type=values.integer(64, MAX_WINDOW),
         help="tokens of a sequence that are remembered, the first four and the latest; bounds its memory, and what was "
         "said before them is forgotten (default: all)",
     )
@@ -281,9 +283,8 @@ def add_scheduling(parser: ArgumentParser) -> None:
         "--kv-group-size",
         type=int,
         choices=(32, 64, 128),
-        default=_engine.kv_group_size,
         help="values that share a scale with --kv-bits; the width of a head must be a multiple of it "
-        "(default: %(default)s)",
+        f"(default: {_engine.kv_group_size})",
     )
     group.add_argument(
         "--enforce-eager",
@@ -311,14 +312,13 @@ def add_cache(parser: ArgumentParser) -> None:
         "--cache-memory-mb",
         metavar="MIB",
         type=values.integer(1),
-        help="memory for the prefix cache, in MiB (default: see --cache-memory-percent)",
+        help="memory for the prefix cache, in MiB, instead of --cache-memory-percent (default: see there)",
     )
     group.add_argument(
         "--cache-memory-percent",
         metavar="SHARE",
         type=values.number(0, 1, above=True),
-        default=_engine.cache_memory_share,
-        help="memory for the prefix cache, as a share of the machine's (default: %(default)s)",
+        help=f"memory for the prefix cache, as a share of the machine's (default: {_engine.cache_memory_share})",
     )
     group.add_argument(
         "--cache-isolation",
@@ -342,22 +342,20 @@ def add_cache(parser: ArgumentParser) -> None:
         "--kv-cache-quantization-bits",
         type=int,
         choices=(4, 8),
-        default=_quantization.bits,
-        help="bits of a quantised value (default: %(default)s)",
+        help=f"bits of a quantised value (default: {_quantization.bits})",
     )
     group.add_argument(
         "--kv-cache-quantization-group-size",
         type=int,
         choices=(32, 64, 128),
-        default=_quantization.group_size,
-        help="values that share a scale; the width of a head must be a multiple of it (default: %(default)s)",
+        help="values that share a scale; the width of a head must be a multiple of it "
+        f"(default: {_quantization.group_size})",
     )
     group.add_argument(
         "--kv-cache-min-quantize-tokens",
         metavar="TOKENS",
         type=values.integer(0),
-        default=_quantization.min_tokens,
-        help="states of fewer tokens are not quantised (default: %(default)s)",
+        help=f"states of fewer tokens are not quantised (default: {_quantization.min_tokens})",
     )
 
 

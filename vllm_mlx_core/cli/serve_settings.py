@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from pathlib import Path
+from typing import TypeVar
 
 from vllm_mlx_core.api import ApiKey, Chat, EngineSettings, KVQuantization, SamplingParams, Settings, UsageError
 
@@ -12,6 +13,11 @@ from . import keys, warm_prompts
 from .options import unless_auto
 
 MIB = 1024 * 1024
+
+T = TypeVar("T")
+
+_engine = EngineSettings()
+_stored = KVQuantization()
 
 
 def to_settings(args: Namespace) -> Settings:
@@ -33,10 +39,15 @@ def to_settings(args: Namespace) -> Settings:
         raise UsageError(f"--fair-share: no API key has the name {min(unknown)}.")
     if args.warm_prompts is not None and args.cache_isolation == "key" and api_keys:
         raise UsageError("--warm-prompts needs --cache-isolation none: no key would share what was read for nobody.")
+    _check_company(args)
     if args.kv_bits is not None and args.max_kv_size is not None:
         raise UsageError("--kv-bits and --max-kv-size cannot be used together: windows are not quantised.")
     if args.kv_bits is not None and args.kv_cache_quantization:
         raise UsageError("--kv-bits already quantises what is stored: leave out --kv-cache-quantization.")
+    if args.cache_memory_mb is not None and args.cache_memory_percent is not None:
+        raise UsageError(
+            "--cache-memory-mb and --cache-memory-percent cannot be used together: each is the whole budget."
+        )
     return Settings(
         host=args.host,
         port=args.port,
@@ -86,12 +97,12 @@ def to_settings(args: Namespace) -> Settings:
             memory_share=args.gpu_memory_utilization,
             max_kv_size=args.max_kv_size,
             kv_bits=args.kv_bits,
-            kv_group_size=args.kv_group_size,
+            kv_group_size=_given(args.kv_group_size, _engine.kv_group_size),
             self_test=not args.skip_self_test,
             enforce_eager=args.enforce_eager,
             cache=args.cache,
             cache_memory_bytes=None if args.cache_memory_mb is None else args.cache_memory_mb * MIB,
-            cache_memory_share=args.cache_memory_percent,
+            cache_memory_share=_given(args.cache_memory_percent, _engine.cache_memory_share),
             kv_cache_quantization=_quantization(args),
         ),
         plugin_options={name: value for name, value in vars(args).items() if name not in ("api_key", "api_key_file")},
@@ -108,10 +119,27 @@ def _quantization(args: Namespace) -> KVQuantization | None:
     if not args.kv_cache_quantization:
         return None
     return KVQuantization(
-        bits=args.kv_cache_quantization_bits,
-        group_size=args.kv_cache_quantization_group_size,
-        min_tokens=args.kv_cache_min_quantize_tokens,
+        bits=_given(args.kv_cache_quantization_bits, _stored.bits),
+        group_size=_given(args.kv_cache_quantization_group_size, _stored.group_size),
+        min_tokens=_given(args.kv_cache_min_quantize_tokens, _stored.min_tokens),
     )
+
+
+def _check_company(args: Namespace) -> None:
+    """Raise UsageError for an option that was given without the one that gives it a sense."""
+    for option, needed in (
+        ("--kv-group-size", "--kv-bits"),
+        ("--kv-cache-quantization-bits", "--kv-cache-quantization"),
+        ("--kv-cache-quantization-group-size", "--kv-cache-quantization"),
+        ("--kv-cache-min-quantize-tokens", "--kv-cache-quantization"),
+    ):
+        given, company = (getattr(args, name[2:].replace("-", "_")) for name in (option, needed))
+        if given is not None and not company:
+            raise UsageError(f"{option} needs {needed}.")
+
+
+def _given(value: T | None, default: T) -> T:
+    return default if value is None else value
 
 
 def _api_keys(given: list[ApiKey], file: Path | None) -> tuple[ApiKey, ...]:

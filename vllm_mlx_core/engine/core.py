@@ -363,7 +363,10 @@ class EngineCore:
     def _prefill(self) -> None:
         """Read the prompts that the plan has room for, and let those that are read join a batch."""
         self._sharing.review(self._scheduler.running)
-        plan = self._scheduler.plan(stall_limit=self._stalls.limit(self._scheduler.crowding))
+        plan = self._scheduler.plan(
+            stall_limit=self._stalls.limit(self._scheduler.crowding),
+            memory_limit=None if self._memory is None else self._memory.chunk(self._scheduler.running),
+        )
         self._join_ready(plan.ready)
         for group in plan.groups:
             self._prefilled += sum(chunk.length for chunk in group)

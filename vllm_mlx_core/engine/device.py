@@ -14,7 +14,10 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 log = logging.getLogger(__name__)
 
@@ -153,23 +156,33 @@ def memory() -> Memory:
     """Return what MLX holds. Any thread."""
     import mlx.core as mx
 
-    return Memory(mx.get_active_memory(), max(_earlier_peak, mx.get_peak_memory()), mx.get_cache_memory())
+    return Memory(mx.get_active_memory(), mx.get_peak_memory(), mx.get_cache_memory())
 
 
-_earlier_peak = 0
-"""The highest peak before MLX's own was last set back."""
+def held_by(call: Callable[[mx.array], None], argument: mx.array) -> int:
+    """Return the bytes of all that a call computes from ``argument``, however briefly. The call must wait for MLX.
 
-
-def peak_of(call: Callable[[], None]) -> int:
-    """Return how much more memory was in use during a call than before, in bytes. The call must wait for MLX."""
-    global _earlier_peak
+    Nothing is freed or overwritten meanwhile: MLX keeps every result while it may have to differentiate.
+    """
     import mlx.core as mx
 
-    _earlier_peak = max(_earlier_peak, mx.get_peak_memory())
-    before = mx.get_active_memory()
-    mx.reset_peak_memory()
-    call()
-    return max(0, int(mx.get_peak_memory()) - int(before))
+    held = 0
+
+    def watched(traced: mx.array) -> mx.array:
+        nonlocal held
+        mx.synchronize()
+        before = mx.get_active_memory()
+        call(traced)
+        mx.synchronize()
+        held = mx.get_active_memory() - before
+        return mx.zeros(())
+
+    kept_buffers = mx.set_cache_limit(0)  # a buffer that is used again may be larger than what it holds
+    try:
+        mx.vjp(watched, [argument], [mx.zeros(())])
+    finally:
+        mx.set_cache_limit(kept_buffers)
+    return held
 
 
 def finish() -> None:

@@ -12,7 +12,7 @@ much shorter that they decode in a batch of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,6 +26,8 @@ RESERVED_OUTPUT = 256
 NEXT_TOKENS = 16
 """Tokens for which it must have room while it runs: far fewer, so that who has just got a place can go on."""
 MOST_TOKENS = 1 << 31
+LEAST_CHUNK = 64
+"""Tokens that a step must have memory to read. More are read together where there is more: it is faster."""
 
 
 class _Cost(Protocol):
@@ -54,15 +56,15 @@ class MemoryPlan:
     @property
     def max_sequence_tokens(self) -> int:
         """Most tokens for which a sequence finds room when it is the only one; 0 if there is none for any."""
-        low, high = 0, MOST_TOKENS
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = self.weights + self._alone(middle) <= self.budget
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
+        return _most(lambda n: self.weights + self._alone(n) <= self.budget, 0, MOST_TOKENS)
+
+    @property
+    def least_chunk(self) -> int:
+        """Fewest tokens that a step is held to, however little memory there is."""
+        return min(self.max_chunk, LEAST_CHUNK)
 
     def _alone(self, num_tokens: int) -> int:
-        return self.cost.state(num_tokens) + self.cost.scratch(min(self.max_chunk, num_tokens), num_tokens)
+        return self.cost.state(num_tokens) + self.cost.scratch(min(self.least_chunk, num_tokens), num_tokens)
 
     def states(self, lengths: Rows[int]) -> int:
         """Return what the states of sequences with so many tokens take when they decode together."""
@@ -85,11 +87,28 @@ class MemoryPlan:
     def reserved(self, running: Rows[Sequence], ahead: int) -> int:
         """Return what they will take ``ahead`` tokens further on, and what reading their prompts takes meanwhile."""
         lengths = [reserved_tokens(s.num_tokens, s.submit.max_tokens - len(s.output), ahead) for s in running]
-        unread = [s for s in running if s.stage is not Stage.DECODE and s.num_to_prefill]
         scratch = max(
-            (self.cost.scratch(min(self.max_chunk, s.num_to_prefill), s.num_tokens) for s in unread), default=0
+            (self.cost.scratch(min(self.least_chunk, s.num_to_prefill), s.num_tokens) for s in unread(running)),
+            default=0,
         )
         return self.states(lengths) + scratch
+
+    def chunk_within(self, nbytes: int, num_tokens: int) -> int:
+        """Return how many tokens a step may read for so many bytes beside the states, the last of ``num_tokens``."""
+        return _most(lambda n: self.cost.scratch(n, num_tokens) <= nbytes, self.least_chunk, self.max_chunk)
+
+
+def unread(running: Rows[Sequence]) -> list[Sequence]:
+    """Return those whose prompts are not read to their end."""
+    return [s for s in running if s.stage is not Stage.DECODE and s.num_to_prefill]
+
+
+def _most(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the largest number up to ``high`` that fits, ``low`` if none does; all below one that fits do as well."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 def reserved_tokens(num_tokens: int, max_more: int, ahead: int = RESERVED_OUTPUT) -> int:
@@ -115,6 +134,25 @@ class MemoryGuard:
             device.free_buffers()
         return self._makes_room(list(running), NEXT_TOKENS)
 
+    def chunk(self, running: Rows[Sequence]) -> int:
+        """Return how many tokens of prompts the next step may read, so that it finds memory.
+
+        Small chunks take less for a moment, so a prompt is read in small ones rather than refused. They are slower,
+        so the cache makes room for the largest if it can.
+        """
+        plan, waiting = self._plan, unread(running)
+        if not waiting:
+            return plan.max_chunk
+        longest = max(s.num_tokens for s in waiting)
+        least = plan.cost.scratch(min(plan.least_chunk, max(s.num_to_prefill for s in waiting)), longest)
+        wanted = plan.cost.scratch(plan.max_chunk, longest) - least
+        left = -self._missing(running, NEXT_TOKENS, wanted=wanted)
+        if 0 < wanted - left <= self._cache.evictable_bytes:
+            self._cache.evict(wanted - left)
+            device.free_buffers()
+            left = -self._missing(running, NEXT_TOKENS, wanted=wanted)
+        return plan.chunk_within(least + left, longest)
+
     def _makes_room(self, running: Rows[Sequence], ahead: int) -> bool:
         missing = self._missing(running, ahead)
         if missing <= 0:
@@ -125,8 +163,10 @@ class MemoryGuard:
         device.free_buffers()
         return self._missing(running, ahead) <= 0
 
-    def _missing(self, running: Rows[Sequence], ahead: int) -> int:
-        """Return how many bytes more they need than may be used.
+    def _missing(self, running: Rows[Sequence], ahead: int, *, wanted: int = 0) -> int:
+        """Return how many bytes more they need than may be used; below 0, how many are left.
+
+        No more than ``wanted`` of what is left are of interest.
 
         What MLX holds includes the cache, other models of the process, and what no plan foresees; what is enqueued but
         not yet computed shows only in the plan. A step that runs holds more than what stays of it: if that seems too
@@ -135,6 +175,6 @@ class MemoryGuard:
         plan = self._plan
         reserved = plan.reserved(running, ahead)
         allowed = plan.budget - max(0, reserved - plan.held(running))
-        if device.memory().active > allowed:
+        if device.memory().active > allowed - wanted:
             device.finish()
         return max(device.memory().active - allowed, plan.weights + reserved - plan.budget)

@@ -282,10 +282,11 @@ class Scheduler:
         held = (s.stage is Stage.WAITING and s.layers is not None and not s.is_idle for s in self._known.values())
         return sum(held)
 
-    def plan(self, *, stall_limit: int | None = None) -> Plan:
+    def plan(self, *, stall_limit: int | None = None, memory_limit: int | None = None) -> Plan:
         """Return the prefill work of the next step. Does not mutate.
 
-        ``stall_limit`` is the most that it reads while somebody decodes; None sets no limit beside the budget.
+        ``stall_limit`` is the most that it reads while somebody decodes, ``memory_limit`` the most that it ever reads;
+        None sets no limit beside the budget.
         """
         prefilling = [s for s in self._running.values() if s.stage is Stage.PREFILL and s.awaits is None]
         if not prefilling:
@@ -296,6 +297,8 @@ class Scheduler:
             budget = min(budget, MAX_IDLE_TOKENS)
         if stall_limit is not None and self._streams_run:
             budget = min(budget, stall_limit)
+        if memory_limit is not None:
+            budget = min(budget, memory_limit)
         prefilling = self._short_first(prefilling, budget)
         scored_budget = self.max_scored_tokens
         groups: list[list[Chunk]] = []

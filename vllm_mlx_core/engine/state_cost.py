@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -12,12 +13,16 @@ from vllm_mlx_core.api import Generator
 from . import device, states
 from .captured import room_for
 
+log = logging.getLogger(__name__)
+
 CHUNK = 32
-"""Tokens that each of the two measured forwards reads."""
-CONTEXT = 128
-"""Tokens that have been read when the second is done."""
+"""Tokens that a counted forward reads; one of them reads twice as many."""
+CONTEXTS = (128, 192, 256)
+"""Tokens that have been read when each of the three is done. Caches have room for all from the beginning."""
 STEP = 256
 """mlx-lm's caches make room for so many tokens at a time."""
+LAYERS_AT_ONCE = 2
+"""Layers whose results may be there together: MLX enqueues further than it computes, and layers differ."""
 
 
 class _Window(NamedTuple):
@@ -31,8 +36,9 @@ class StateCost(NamedTuple):
     """Bytes that a sequence takes. The state is exact but for how its buffers grow; scratch is an estimate.
 
     ``fixed`` is what recurrent layers keep, ``per_token`` what all other layers without a window do. While a prompt is
-    read, each token of the chunk takes ``scratch_per_token`` for a moment, and ``scratch_per_pair`` for each token that
-    it looks back on, which is nothing where attention is one kernel.
+    read, each token of the chunk takes ``scratch_per_token`` for a moment, ``scratch_per_pair`` for each token that it
+    looks back on, and ``scratch_per_chunk_pair`` for each of the chunk where no more is looked back on: in windows, and
+    in recurrent layers. Where attention is one kernel, pairs take nothing.
     """
 
     fixed: int
@@ -40,6 +46,7 @@ class StateCost(NamedTuple):
     windows: tuple[_Window, ...]
     scratch_per_token: float
     scratch_per_pair: float
+    scratch_per_chunk_pair: float
 
     def state(self, num_tokens: int) -> int:
         """Return the bytes of one row of a state with room for ``num_tokens``."""
@@ -49,35 +56,61 @@ class StateCost(NamedTuple):
 
     def scratch(self, chunk: int, num_tokens: int) -> int:
         """Return the bytes that reading the last ``chunk`` of ``num_tokens`` tokens takes beside the state."""
-        return int(chunk * (self.scratch_per_token + num_tokens * self.scratch_per_pair))
+        return int(
+            chunk * (self.scratch_per_token + num_tokens * self.scratch_per_pair + chunk * self.scratch_per_chunk_pair)
+        )
 
 
 def learn(generator: Generator) -> StateCost:
-    """Read ``CONTEXT`` tokens and see what that takes. Raises whatever the model does."""
+    """Read ``CONTEXTS[-1]`` tokens and see what that takes. The same at every start. Raises whatever the model does.
+
+    How much is in use for a moment depends on how far MLX is ahead of what it computes, which is never the same twice.
+    What all operations return together is: a share of it, by layers, is the estimate.
+    """
     layers = generator.make_cache()
     vocabulary = min(generator.vocab_size, 200)
 
-    def read(count: int) -> None:
-        tokens = [[(17 * i) % vocabulary for i in range(count)]]
-        generator.forward(mx.array(tokens, dtype=mx.int32), layers)
+    def read(tokens: mx.array) -> None:
+        generator.forward(tokens, layers)
         mx.eval(states.arrays(layers))
 
-    first = device.peak_of(lambda: read(CHUNK))
-    first = max(0, first - sum(cache.nbytes for cache in _caches(layers)))
-    read(CONTEXT - 2 * CHUNK)
-    last = device.peak_of(lambda: read(CHUNK))
-    fixed, per_token, windows = 0, 0, []
+    def tokens(count: int) -> mx.array:
+        return mx.array([[(17 * i) % vocabulary for i in range(count)]], dtype=mx.int32)
+
+    def held_by(count: int) -> int:
+        try:
+            return device.held_by(read, tokens(count))
+        except (
+            Exception
+        ):  # a kernel of this device that nothing can be watched through: states are counted all the same
+            log.debug("What reading %d tokens takes for a moment is not known", count, exc_info=True)
+            return 0
+
+    read(tokens(CONTEXTS[0] - CHUNK))
+    first = held_by(CHUNK)
+    double = held_by(2 * CHUNK)
+    read(tokens(CHUNK))
+    last = held_by(CHUNK)
+    fixed, per_token, windows, looking_back = 0, 0, [], 0
     for cache in _caches(layers):
         size = getattr(cache, "max_size", None) or getattr(cache, "chunk_size", None)
         of_token = _bytes_per_token(cache)
         if of_token is None:
             fixed += cache.nbytes
-        elif size is None:
+            continue
+        looking_back += size is None or size >= CONTEXTS[-1]
+        if size is None:
             per_token += of_token
         else:
             windows.append(_Window(size, of_token))
-    per_pair = max(0, last - first) / (CHUNK * (CONTEXT - CHUNK))
-    return StateCost(fixed, per_token, tuple(windows), first / CHUNK, per_pair)
+    share = LAYERS_AT_ONCE / (CHUNK * len(layers))
+    per_pair, per_chunk_pair = 0.0, share * max(0, double / 2 - (first + last) / 2) / CHUNK
+    if looking_back:
+        share_of_pairs = LAYERS_AT_ONCE / (CHUNK * looking_back)
+        per_pair = share_of_pairs * max(0, last - first) / (CONTEXTS[-1] - CONTEXTS[0])
+    if device.has_metal():  # there attention is one kernel, which it is not while results are kept
+        per_pair = per_chunk_pair = 0.0
+    return StateCost(fixed, per_token, tuple(windows), share * first, per_pair, per_chunk_pair)
 
 
 def _caches(layers: states.Layers) -> list[Any]:

@@ -30,6 +30,7 @@ from vllm_mlx_core.api import (
 )
 
 from . import device
+from .amounts import format_bytes
 from .messages import BROKEN, STOPPED, Command, EngineReady, Shutdown, StepResult
 
 if TYPE_CHECKING:
@@ -157,8 +158,8 @@ class EngineThread:
         )
         if not memory.max_sequence_tokens:
             raise ModelError(
-                f"The weights take {generator.nbytes / 1e9:.1f} GB of the {budget / 1e9:.1f} GB that may be used: that "
-                "leaves too little for requests. Raise --gpu-memory-utilization, or choose a smaller model."
+                f"The weights take {format_bytes(generator.nbytes)} of the {format_bytes(budget)} that may be used: "
+                "that leaves too little for requests. Raise --gpu-memory-utilization, or choose a smaller model."
             )
         core = EngineCore(
             generator,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,8 @@ from vllm_mlx_core.host import Host
 from .cache_choice import CacheChoice
 from .capabilities import capabilities
 from .choices import check_names, check_warm_prompts, choose_parsers, make_cache, parser_classes
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,12 @@ def load_model(reference: str | None, host: Host, settings: Settings, options: L
         reasoning_parser=parsers.reasoning,
         capabilities=capabilities(processor, parsers, ready),
     )
+    if ready.max_sequence_tokens < info.context_length:
+        log.warning(
+            "The memory holds %d tokens of one request, fewer than the %d of the context: longer requests are refused.",
+            ready.max_sequence_tokens,
+            info.context_length,
+        )
     observers = Observers(host.request_received, host.request_finished, host.step_finished)
     client = ModelClient(
         info,
