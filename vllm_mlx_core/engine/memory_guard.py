@@ -104,7 +104,7 @@ def unread(running: Rows[Sequence]) -> list[Sequence]:
 
 
 def _most(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the largest number up to ``high`` that fits, ``low`` if none does; all below one that fits do as well."""
+    """Return the largest number up to ``high`` that fits, ``low`` if none does. If one fits, so do smaller ones."""
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
@@ -138,14 +138,15 @@ class MemoryGuard:
         """Return how many tokens of prompts the next step may read, so that it finds memory.
 
         Small chunks take less for a moment, so a prompt is read in small ones rather than refused. They are slower,
-        so the cache makes room for the largest if it can.
+        so the cache makes room for a large one if it can.
         """
         plan, waiting = self._plan, unread(running)
         if not waiting:
             return plan.max_chunk
         longest = max(s.num_tokens for s in waiting)
         least = plan.cost.scratch(min(plan.least_chunk, max(s.num_to_prefill for s in waiting)), longest)
-        wanted = plan.cost.scratch(plan.max_chunk, longest) - least
+        most = min(plan.max_chunk, sum(s.num_to_prefill for s in waiting))
+        wanted = plan.cost.scratch(most, longest) - least
         left = -self._missing(running, NEXT_TOKENS, wanted=wanted)
         if 0 < wanted - left <= self._cache.evictable_bytes:
             self._cache.evict(wanted - left)
