@@ -30,7 +30,7 @@ from . import device, kernels, states
 from .arrivals import Arrivals
 from .batch import Batch
 from .captured import CapturedGenerator
-from .memory_guard import MemoryGuard, MemoryPlan
+from .memory_guard import NEXT_TOKENS, MemoryGuard, MemoryPlan
 from .messages import (
     Abort,
     Command,
@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
 CLEAR_EVERY_STEPS = 512
+MEMORY_CHECK_STEPS = NEXT_TOKENS // 2
+"""Those that run have room for more tokens than they get between two checks."""
 
 FAILED = "The model failed to compute this request."
 NO_MEMORY = "The server has not enough memory for this request now. Try again later."
@@ -207,7 +209,8 @@ class EngineCore:
         for sequence, fetch in self._arrivals.take():
             self._prefixes.receive(fetch)
             self._scheduler.enqueue(sequence)
-        self._stay_within_memory()
+        if self._steps % MEMORY_CHECK_STEPS == 0:
+            self._stay_within_memory()
         for sequence in self._scheduler.admit():
             self._admitted.append(sequence.id)
             if sequence.layers is None:

@@ -72,8 +72,7 @@ class SharedReading:
             if not source.is_read:
                 self._wait(sequence, source)
                 return True
-            layers = source.sequence.layers or self._extract(source.sequence)
-            if layers is not None and _give(sequence, source.num_tokens, source.sequence, layers):
+            if _give(sequence, source.num_tokens, source.sequence, self._layers_of(source.sequence)):
                 return True
         return False
 
@@ -112,6 +111,14 @@ class SharedReading:
                 sequence.awaits = None
                 self.begin(sequence, running)
 
+    def _layers_of(self, reader: Sequence) -> Layers | None:
+        """Return the solo state of a sequence that reads or decodes; None if it has none, or none can be taken out."""
+        try:
+            return reader.layers or self._extract(reader)
+        except Exception:
+            log.exception("A state could not be taken out of a batch for a prompt that begins alike")
+            return None
+
     def _source(self, sequence: Sequence, other: Sequence) -> _Source | None:
         if other.submit.salt != sequence.submit.salt or not _may_share(other):
             return None
@@ -138,11 +145,13 @@ def _may_share(sequence: Sequence) -> bool:
     return not sequence.isolated and not sequence.is_scored
 
 
-def _give(sequence: Sequence, num_tokens: int, reader: Sequence, layers: Layers) -> bool:
+def _give(sequence: Sequence, num_tokens: int, reader: Sequence, layers: Layers | None) -> bool:
     """Give ``sequence`` a copy of ``layers`` after ``num_tokens``; return whether that could be done.
 
     If not, it stays as it is and reads its prompt itself.
     """
+    if layers is None:
+        return False
     try:
         state = PromptState(layers, reader.num_computed)
         if num_tokens < state.num_tokens:
