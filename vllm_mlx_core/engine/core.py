@@ -29,6 +29,7 @@ from vllm_mlx_core.api import CachePolicy, EngineSettings, Generator
 from . import device, kernels, states
 from .arrivals import Arrivals
 from .batch import Batch
+from .batches import Batches
 from .captured import CapturedGenerator
 from .memory_guard import NEXT_TOKENS, MemoryGuard, MemoryPlan
 from .messages import (
@@ -114,15 +115,15 @@ class EngineCore:
             policy=policy,
             may_start=None if self._memory is None else self._memory.may_start,
         )
+        self._batches = Batches(self._generator, mode)
         self._sharing = SharedReading(
             level=policy.level,
-            extract=self._extract,
+            extract=self._batches.extract,
             always_truncates=states.always_truncates(generator.make_cache()),
             between_requests=not cache.keeps_nothing,
         )
         self._arrivals = Arrivals(wake)
         self._stalls = StallBudget(settings.decode_stall_target_ms / 1000)
-        self._batches: list[Batch] = []
         self._launched: list[_Launched] = []
         self._scores: list[Scores] = []
         self._updates: list[SequenceUpdate] = []
@@ -243,10 +244,6 @@ class EngineCore:
             self._prefixes.find(sequence)
             self._sharing.begin(sequence, running)
 
-    def _extract(self, sequence: Sequence) -> states.Layers | None:
-        batch = next((batch for batch in self._batches if sequence in batch.sequences), None)
-        return batch.extract(sequence) if batch is not None else None
-
     def _stay_within_memory(self) -> None:
         """See to it that what runs has memory for its next tokens: let the last go, or end one that is too large."""
         running = self._scheduler.running
@@ -258,7 +255,7 @@ class EngineCore:
 
     def _launch(self) -> None:
         """Enqueue the next step of every batch."""
-        for batch in list(self._batches):
+        for batch in self._batches:
             done = [s for s in batch.sequences if s.is_sampled_out or s.is_leaving]
             for sequence in done:
                 if sequence.num_computed:
@@ -343,7 +340,7 @@ class EngineCore:
         try:
             entries = scores.read()
         except Exception:
-            batch = next((b for b in self._batches if sequence in b.sequences), None)
+            batch = self._batches.of(sequence)
             if batch is not None:
                 self._recover(batch)
             else:
@@ -430,29 +427,12 @@ class EngineCore:
             sequence.stage = Stage.DECODE
             sequence.layers = None
             sequence.release()
-        batch = self._batch_for(sequences, layers)
+        batch = self._batches.choose(sequences, layers)
         self._stalls.joined()
         try:
             batch.join(sequences, layers)
         except Exception:
             self._recover(batch, sequences)
-
-    def _batch_for(self, sequences: list[Sequence], layers: states.Layers) -> Batch:
-        """Return the batch whose steps grow least if they join it, perhaps a new one; that is where they belong.
-
-        A step costs what it reads. One more batch reads the weights once more; rows of very different lengths in one
-        batch read padding.
-        """
-        new = Batch(self._generator, can_extract=self._mode.resumable)
-        candidates = [new]
-        if self._mode.batched and not sequences[0].isolated:
-            candidates += [b for b in self._batches if b.sequences and not b.sequences[0].isolated]
-        length = max(s.num_computed for s in sequences)
-        token_bytes = states.token_bytes(layers)
-        batch = min(reversed(candidates), key=lambda b: b.added_bytes(len(sequences), length, token_bytes))
-        if batch is new:
-            self._batches.append(new)
-        return batch
 
     def _leave(self, batch: Batch, sequences: Iterable[Sequence]) -> None:
         """Take sequences out of a batch, and the batch away if it is empty."""
@@ -463,8 +443,8 @@ class EngineCore:
             except Exception:
                 batch.sequences = [s for s in batch.sequences if s.id not in gone]
                 self._recover(batch)
-        if not batch.sequences and batch in self._batches:
-            self._batches.remove(batch)
+        if not batch.sequences:
+            self._batches.discard(batch)
 
     def _drop(self, sequences: list[Sequence]) -> None:
         """Forget sequences wherever they are."""
@@ -472,7 +452,7 @@ class EngineCore:
             self._sharing.bequeath(sequence, self._scheduler.running)
             self._scheduler.finish(sequence)
             self._forget_fetch(sequence)
-        for batch in list(self._batches):
+        for batch in self._batches:
             self._leave(batch, [s for s in sequences if s in batch.sequences])
 
     def _forget_fetch(self, sequence: Sequence) -> None:
@@ -488,8 +468,7 @@ class EngineCore:
         So are ``sequences``: those that had not joined yet, or have left it with a token in flight.
         """
         lost = [s for s in dict.fromkeys([*batch.sequences, *sequences]) if s.stage is Stage.DECODE]
-        if batch in self._batches:
-            self._batches.remove(batch)
+        self._batches.discard(batch)
         batch.sequences = []
         self._isolate(lost)
 
