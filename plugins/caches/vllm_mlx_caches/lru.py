@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from vllm_mlx_core.api import (
     TOKEN_BYTES,
-    CacheMiss,
     CachePolicy,
     CacheSpec,
     CacheStats,
@@ -24,6 +23,7 @@ from vllm_mlx_core.api import (
     pack_tokens,
 )
 
+from .counters import Counters
 from .idle import IDLE_SHARE
 from .misses import explain
 from .spec_options import positive_int, reject_unknown
@@ -87,8 +87,7 @@ class LRUCache(CachePolicy):
         self._max_entries = positive_int("lru", spec, "max_entries", 64)
         self._entries: OrderedDict[Key, Entry] = OrderedDict()  # least recently used first
         self._nbytes = 0
-        self._hits = self._misses = self._evictions = self._saved_tokens = 0
-        self._last_miss: CacheMiss | None = None
+        self._counters = Counters()
 
     def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
         """Return how many tokens ``match`` would save. Does not mutate."""
@@ -110,13 +109,11 @@ class LRUCache(CachePolicy):
             if common >= shared:
                 nearest, shared = entry, common
         if best is None or saved < self.spec.min_tokens:
-            self._misses += 1
             closest = nearest.key.tokens if nearest is not None else None
-            self._last_miss = explain(packed, closest, max(shared, 0), self.spec.min_tokens)
+            self._counters.miss(explain(packed, closest, max(shared, 0), self.spec.min_tokens))
             return None
         self._entries.move_to_end(best.key)
-        self._hits += 1
-        self._saved_tokens += saved
+        self._counters.hit(saved)
         return EntryLease(best, saved)
 
     def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
@@ -154,7 +151,7 @@ class LRUCache(CachePolicy):
             if freed >= nbytes:
                 break
             self._drop(entry)
-            self._evictions += 1
+            self._counters.evictions += 1
             freed += entry.nbytes
         return freed
 
@@ -165,15 +162,10 @@ class LRUCache(CachePolicy):
 
     def stats(self) -> CacheStats:
         """Return the counters. Does not mutate."""
-        return CacheStats(
+        return self._counters.stats(
             entries=len(self._entries),
             nbytes=self._nbytes,
             pinned_bytes=self._pinned_bytes(),
-            hits=self._hits,
-            misses=self._misses,
-            evictions=self._evictions,
-            saved_tokens=self._saved_tokens,
-            last_miss=self._last_miss,
         )
 
     def check(self) -> None:
@@ -245,7 +237,7 @@ class LRUCache(CachePolicy):
             if self._can_fit(nbytes, []):
                 return
             self._drop(entry)
-            self._evictions += 1
+            self._counters.evictions += 1
 
     def _drop(self, entry: Entry) -> None:
         del self._entries[entry.key]

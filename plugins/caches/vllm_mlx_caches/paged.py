@@ -19,7 +19,6 @@ from contextlib import contextmanager
 
 from vllm_mlx_core.api import (
     TOKEN_BYTES,
-    CacheMiss,
     CachePolicy,
     CacheSpec,
     CacheStats,
@@ -28,6 +27,7 @@ from vllm_mlx_core.api import (
     pack_tokens,
 )
 
+from .counters import Counters
 from .idle import IDLE_SHARE
 from .misses import explain
 from .paged_blocks import Block, BlockTable, Path
@@ -73,8 +73,7 @@ class PagedCache(CachePolicy):
         self._leases: set[PagedLease] = set()
         self._needs_snapshot = False
         """Whether the model can resume at snapshots only."""
-        self._hits = self._misses = self._evictions = self._saved_tokens = 0
-        self._last_miss: CacheMiss | None = None
+        self._counters = Counters()
 
     def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
         """Return how many tokens ``match`` would save. Does not mutate."""
@@ -86,14 +85,12 @@ class PagedCache(CachePolicy):
         packed = pack_tokens(tokens)
         found = self._resume(packed, salt)
         if found is None or found.num_tokens < self.spec.min_tokens:
-            self._misses += 1
-            self._last_miss = explain(
-                packed, *nearest(self._table, self._table.walk(salt, packed)), self.spec.min_tokens
+            self._counters.miss(
+                explain(packed, *nearest(self._table, self._table.walk(salt, packed)), self.spec.min_tokens)
             )
             return None
         self._table.use(found.block)
-        self._hits += 1
-        self._saved_tokens += found.num_tokens
+        self._counters.hit(found.num_tokens)
         return PagedLease(found.state(), found.block.chain(), self._leases)
 
     def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
@@ -131,21 +128,16 @@ class PagedCache(CachePolicy):
 
     def clear(self) -> None:
         """Drop everything that is not pinned. Mutates."""
-        evictions = self._evictions
+        evictions = self._counters.evictions
         self._free(self._victims(), len(self._table), self._table.nbytes)
-        self._evictions = evictions
+        self._counters.evictions = evictions
 
     def stats(self) -> CacheStats:
         """Return the counters; an entry is a block. Does not mutate."""
-        return CacheStats(
+        return self._counters.stats(
             entries=len(self._table),
             nbytes=self._table.nbytes,
             pinned_bytes=self._table.nbytes - freeable(self._victims())[1],
-            hits=self._hits,
-            misses=self._misses,
-            evictions=self._evictions,
-            saved_tokens=self._saved_tokens,
-            last_miss=self._last_miss,
         )
 
     def check(self) -> None:
@@ -249,7 +241,7 @@ class PagedCache(CachePolicy):
                 self._drop(block)
             elif is_too_large:
                 table.take_off(block)
-                self._evictions += 1
+                self._counters.evictions += 1
 
     def _fits(self, blocks: int, nbytes: int) -> bool:
         return len(self._table) + blocks <= self._table.max_blocks and self._excess(nbytes) <= 0
@@ -271,7 +263,7 @@ class PagedCache(CachePolicy):
 
     def _drop(self, block: Block) -> None:
         """Drop a block, and those before it that lead to no snapshot in a model that needs one."""
-        self._evictions += 1
+        self._counters.evictions += 1
         self._table.remove(block)
         self._prune(block.parent)
 

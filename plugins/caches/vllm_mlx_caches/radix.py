@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from vllm_mlx_core.api import (
     TOKEN_BYTES,
-    CacheMiss,
     CachePolicy,
     CacheSpec,
     CacheStats,
@@ -25,6 +24,7 @@ from vllm_mlx_core.api import (
     pack_tokens,
 )
 
+from .counters import Counters
 from .idle import IDLE_SHARE
 from .misses import explain
 from .radix_node import Node, Walk, split, subtree, walk
@@ -63,8 +63,7 @@ class RadixCache(CachePolicy):
         self._roots: dict[str, Node] = {}
         self._clock = count(1)
         self._nbytes = 0
-        self._hits = self._misses = self._evictions = self._saved_tokens = 0
-        self._last_miss: CacheMiss | None = None
+        self._counters = Counters()
 
     def reusable(self, tokens: Sequence[int], *, salt: str = "") -> int:
         """Return how many tokens ``match`` would save. Does not mutate."""
@@ -79,15 +78,13 @@ class RadixCache(CachePolicy):
         path = walk(root, packed) if root is not None else None
         found = _resume(path, len(tokens) - 1) if path is not None else None
         if path is None or found is None or found.num_tokens < self.spec.min_tokens:
-            self._misses += 1
-            self._last_miss = explain(packed, *_nearest(path), self.spec.min_tokens)
+            self._counters.miss(explain(packed, *_nearest(path), self.spec.min_tokens))
             return None
         now = next(self._clock)
         for node in path.nodes:
             node.used = now
         found.node.used = found.node.snapshot_used = now
-        self._hits += 1
-        self._saved_tokens += found.num_tokens
+        self._counters.hit(found.num_tokens)
         return RadixLease(_state(path, found), found.node)
 
     def insert(self, tokens: Sequence[int], state: KVState, *, salt: str = "", idle: bool = False) -> None:
@@ -131,21 +128,16 @@ class RadixCache(CachePolicy):
 
     def clear(self) -> None:
         """Drop everything that is not pinned. Mutates."""
-        evictions = self._evictions
+        evictions = self._counters.evictions
         self._free(self._nbytes, idle_only=False)
-        self._evictions = evictions
+        self._counters.evictions = evictions
 
     def stats(self) -> CacheStats:
         """Return the counters; an entry is a run of tokens. Does not mutate."""
-        return CacheStats(
+        return self._counters.stats(
             entries=sum(1 for _ in self._nodes()),
             nbytes=self._nbytes,
             pinned_bytes=self._nbytes - self._freeable(),
-            hits=self._hits,
-            misses=self._misses,
-            evictions=self._evictions,
-            saved_tokens=self._saved_tokens,
-            last_miss=self._last_miss,
         )
 
     def check(self) -> None:
@@ -235,7 +227,7 @@ class RadixCache(CachePolicy):
                 break
             if not _droppable(node):
                 continue
-            self._evictions += 1
+            self._counters.evictions += 1
             parent = self._drop(node)
             if parent is not None and _droppable(parent):
                 heapq.heappush(heap, (not parent.idle, _last_use(parent), next(order), parent))
