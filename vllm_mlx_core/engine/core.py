@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 MAX_RESTARTS = 3
 CLEAR_EVERY_STEPS = 512
 MEMORY_CHECK_STEPS = NEXT_TOKENS // 2
-"""Those that run have room for more tokens than they get between two checks."""
+"""Those that run have room for more tokens than they get between two checks; who lacks it is looked at every step."""
 
 FAILED = "The model failed to compute this request."
 NO_MEMORY = "The server has not enough memory for this request now. Try again later."
@@ -132,6 +132,7 @@ class EngineCore:
         self._prefilled = 0
         self._steps = 0
         self._said_busy = False
+        self._lacks_memory = False
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class EngineCore:
         for sequence, fetch in self._arrivals.take():
             self._prefixes.receive(fetch)
             self._scheduler.enqueue(sequence)
-        if self._steps % MEMORY_CHECK_STEPS == 0:
+        if self._lacks_memory or self._steps % MEMORY_CHECK_STEPS == 0:
             self._stay_within_memory()
         for sequence in self._scheduler.admit():
             self._admitted.append(sequence.id)
@@ -247,9 +248,8 @@ class EngineCore:
     def _stay_within_memory(self) -> None:
         """See to it that what runs has memory for its next tokens: let the last go, or end one that is too large."""
         running = self._scheduler.running
-        if self._memory is None or not running or self._memory.may_go_on(running):
-            return
-        if not self._scheduler.retreat():
+        self._lacks_memory = self._memory is not None and bool(running) and not self._memory.may_go_on(running)
+        if self._lacks_memory and not self._scheduler.retreat():
             self._fail(running[0], OUTGROWN, lacks_memory="ever")
             self._drop(running)
 

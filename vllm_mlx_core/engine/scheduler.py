@@ -3,9 +3,8 @@
 Who goes first is the policy's to say (``policies``), but for those who have waited too long (``patience``). Decoding
 sequences take one token each of the step's budget; what is left goes to prefill in the policy's order, so a long prompt
 never holds up running streams for more than one chunk, and a chunk never exceeds the budget. Short prompts of the same
-level pass a long one, as that costs it little. Prompts that are scored
-have a smaller budget of their own within it and are read alone; those that find it spent wait for the next step, and
-others pass them.
+level pass a long one, as that costs it little. Prompts that are scored have a smaller budget of their own within it and
+are read alone; those that find it spent wait for the next step, and others pass them.
 
 If every place is taken, who waits may take that of a running sequence of a worse level. A prompt that is being read
 goes back to the queue at once, with what is read of it; a decoding sequence is marked, and goes back (``pause``) as
