@@ -12,16 +12,16 @@ from vllm_mlx_core.testing._scripted_model import ScriptedModel, scripted_tokens
 from vllm_mlx_core.testing.scripted_family import ScriptedFamily, ScriptedProcessor
 
 
-class ReadsPadding(ScriptedModel):
-    """Takes left padding for a part of the row."""
+class TakesRowsForEquallyLong(ScriptedModel):
+    """Takes what stands behind the end of a row for a part of it."""
 
     def forward(self, tokens, layers):
         entry = tokens.astype(mx.float32)[:, None, :, None]
         keys, _ = layers[0].update_and_fetch(entry, entry)
         history = keys[:, 0, :, 0].astype(mx.int32)
-        following = scripted_tokens(history, tokens.shape[1], None)
-        shift = mx.cumsum((history == 0).astype(mx.int32), axis=1)[:, -tokens.shape[1] :]
-        return mx.where(mx.arange(self.vocab_size) == (following + shift)[..., None], 50.0, 0.0)
+        ends = mx.full((len(history),), history.shape[1])
+        following = scripted_tokens(history, ends, tokens.shape[1])
+        return mx.where(mx.arange(self.vocab_size) == following[..., None], 50.0, 0.0)
 
 
 class ForgetsEarlierChunks(ScriptedModel):
@@ -93,7 +93,7 @@ def fails(family, name, **attributes):
 @pytest.mark.parametrize(
     ("broken", "caught_by"),
     [
-        ({"generator": ReadsPadding}, "test_rows_of_a_batch_equal_the_rows_alone"),
+        ({"generator": TakesRowsForEquallyLong}, "test_rows_of_a_batch_equal_the_rows_alone"),
         ({"generator": ForgetsEarlierChunks}, "test_prefill_in_chunks_equals_prefill_in_one"),
         ({"generator": ForgetsEarlierChunks}, "test_decoding_continues_what_prefill_read"),
         ({"generator": SharesOneCache}, "test_every_cache_is_new"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vllm_mlx_core.api import Chat, Checkpoint, InvalidRequest, LoadOptions, ModelFamily
+from vllm_mlx_core.engine import states
 from vllm_mlx_core.engine.detokenizer import Detokenizer
 from vllm_mlx_core.testing import ModelFamilySuite, scripted
 from vllm_mlx_core.testing.scripted_family import ScriptedFamily
@@ -155,7 +156,7 @@ def test_rows_of_different_lengths_that_are_prefilled_together_keep_apart(proces
     texts = ["abc", "a much longer text than the others", "x"]
     prompts = [list(processor.tokenize(text).token_ids) for text in texts]
     longest = max(map(len, prompts))
-    batch = generator.make_cache()[0].merge([generator.make_cache()[0] for _ in prompts])
+    (batch,) = states.merge([generator.make_cache() for _ in prompts])
     batch.prepare(lengths=[*map(len, prompts)], right_padding=[longest - len(prompt) for prompt in prompts])
     padded = mx.array([prompt + [3] * (longest - len(prompt)) for prompt in prompts])
     logits = generator.forward(padded, [batch])

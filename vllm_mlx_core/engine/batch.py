@@ -52,13 +52,19 @@ class Batch:
         return step_bytes(self._generator.nbytes, len(self) + rows, longest, token_bytes) - self.step_bytes
 
     @property
+    def row_bytes(self) -> int:
+        """What one row more takes, in bytes, beside what does not grow with its length."""
+        return self._longest * self._token_bytes
+
+    @property
     def _longest(self) -> int:
         return max((sequence.num_computed for sequence in self.sequences), default=0)
 
-    def join(self, sequences: list[Sequence], layers: states.Layers) -> None:
+    def join(self, sequences: list[Sequence], layers: states.Layers, *, soon: int = 0) -> None:
         """Add sequences whose prompt is read up to the last token. Mutates.
 
-        ``layers`` is the solo state of one sequence or the batch state of several; it must not be used again.
+        ``layers`` is the solo state of one sequence or the batch state of several; it must not be used again. ``soon``
+        is how many more will join shortly, and find room then.
         """
         if not sequences:
             return
@@ -71,6 +77,7 @@ class Batch:
                 self._layers = states.merge([self._layers])
                 self._is_solo = False
             joining = layers if len(sequences) > 1 else states.merge([layers])
+            states.reserve(self._layers, len(self.sequences) + len(sequences) + soon)
             states.extend(self._layers, joining, rows=len(self.sequences), more_rows=len(sequences))
         last = mx.array([s.last_token for s in sequences], dtype=mx.int32)
         self._tokens = last if self._tokens is None else mx.concatenate([self._tokens, last])
@@ -105,8 +112,8 @@ class Batch:
         return states.extract(self._layers, self.sequences.index(sequence))
 
     def remove(self, gone: set[int]) -> None:
-        """Drop the sequences with these ids. Mutates."""
-        rows = [i for i, s in enumerate(self.sequences) if s.id not in gone]
+        """Drop the sequences with these ids. Mutates: others take their places, so that few states are moved."""
+        rows = states.places([s.id not in gone for s in self.sequences])
         if len(rows) == len(self.sequences):
             return
         if not rows:

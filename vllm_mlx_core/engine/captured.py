@@ -3,7 +3,7 @@
 Building the graph of a step in Python takes as long as a small model takes to compute it. The graph of a decode step
 depends on shapes only, if three things hold still: the number of rows, the room in the KV buffers, and everything that
 a model would take from its caches as a Python number. So the buffers are kept at one of a few sizes, a step attends to
-all of that room under a mask, and positions are arrays. mlx-lm's own cache objects stay the state between steps:
+all of that room under a mask, and positions are arrays. The ordinary cache objects stay the state between steps:
 captured and ordinary steps follow each other freely.
 
 Only layers that are plain KV caches are captured; any other state takes the ordinary path. That a model may be
@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import BatchKVCache, KVCache
+from mlx_lm.models.cache import KVCache
 
 from vllm_mlx_core.api import Generator
 
+from .kv_rows import KVRows
 from .states import Layers
 
 log = logging.getLogger(__name__)
@@ -29,9 +30,9 @@ log = logging.getLogger(__name__)
 MAX_GRAPHS = 64
 SMALLEST_ROOM = 64
 
-_Shape = tuple[int, int, bool, mx.Dtype]
-"""Rows, room, whether it is one sequence's own state, type of the tokens."""
-_Graph = Callable[..., tuple[mx.array, mx.array, list[mx.array], list[mx.array]]]
+_Shape = tuple[int, int, int, mx.Dtype]
+"""Rows, those that the buffers have room for, room for positions, type of the tokens."""
+_Graph = Callable[..., tuple[mx.array, list[mx.array], list[mx.array]]]
 
 
 class CapturedGenerator:
@@ -75,24 +76,21 @@ class CapturedGenerator:
 
     def _replay(self, tokens: mx.array, layers: Layers) -> mx.array:
         first = layers[0]
-        solo = type(first) is KVCache
-        length = first.size()
-        room = max(room_for(length + 1), self._smallest_room)
-        graph = self._graph((tokens.shape[0], room, solo, tokens.dtype))
-        index = mx.array([length], dtype=mx.int32)
-        offset, padding = (index, None) if solo else (first.offset, first.left_padding)
+        room = max(room_for(first.size() + 1), self._smallest_room)
+        graph = self._graph((tokens.shape[0], first.keys.shape[0], room, tokens.dtype))
+        offset = first.offset if isinstance(first, KVRows) else mx.array([first.offset], dtype=mx.int32)
         keys = [_fit(layer.keys, room) for layer in layers]
         values = [_fit(layer.values, room) for layer in layers]
-        logits, offset, keys, values = graph(tokens, index, offset, padding, keys, values)
+        logits, keys, values = graph(tokens, offset, keys, values)
         if self._num_recorded > len(self._graphs):  # nothing was replayed: MLX compiles no functions (any more)
             self._give_up()
         # The buffers' old arrays have no other owner now, so that MLX updates them in place.
         for layer, layer_keys, layer_values in zip(layers, keys, values, strict=True):
             layer.keys, layer.values = layer_keys, layer_values
-            if solo:
-                layer.offset = length + 1
+            if isinstance(layer, KVRows):
+                layer.advance(1)
             else:
-                layer.offset, layer._idx = offset, length + 1
+                layer.offset += 1
         return logits
 
     def _give_up(self) -> None:
@@ -113,57 +111,49 @@ class CapturedGenerator:
         """Return a new function to record: MLX tells recorded functions apart by identity."""
 
         def step(
-            tokens: mx.array,
-            index: mx.array,
-            offset: mx.array,
-            padding: mx.array | None,
-            keys: list[mx.array],
-            values: list[mx.array],
-        ) -> tuple[mx.array, mx.array, list[mx.array], list[mx.array]]:
+            tokens: mx.array, offset: mx.array, keys: list[mx.array], values: list[mx.array]
+        ) -> tuple[mx.array, list[mx.array], list[mx.array]]:
             self._num_recorded += 1
-            layers = [_Layer(k, v, index, offset, padding) for k, v in zip(keys, values, strict=True)]
+            layers = [_Layer(k, v, offset) for k, v in zip(keys, values, strict=True)]
             logits = self._generator.forward(tokens, layers)
             if any(layer.num_updates != 1 for layer in layers):
                 raise ValueError("a layer's cache was not updated exactly once")
-            return logits, layers[0].offset, [layer.keys for layer in layers], [layer.values for layer in layers]
+            return logits, [layer.keys for layer in layers], [layer.values for layer in layers]
 
         return step
 
 
 class _Layer:
-    """What a model sees of a plain KV cache while a step is recorded: the length is an array, the room is fixed."""
+    """What a model sees of a plain KV cache while a step is recorded: lengths are arrays, the room is fixed.
 
-    __slots__ = ("_index", "keys", "left_padding", "num_updates", "offset", "values")
+    ``offset`` (int32, [rows]) says how many tokens each row has read. The buffers may have room for more rows.
+    """
 
-    def __init__(
-        self, keys: mx.array, values: mx.array, index: mx.array, offset: mx.array, left_padding: mx.array | None
-    ) -> None:
+    __slots__ = ("_written", "keys", "num_updates", "offset", "values")
+
+    def __init__(self, keys: mx.array, values: mx.array, offset: mx.array) -> None:
         self.keys = keys
         self.values = values
         self.offset = offset
-        self.left_padding = left_padding
         self.num_updates = 0
-        self._index = index
+        self._written = offset
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Write one position and return the whole room; ``make_mask`` tells what of it counts."""
-        self.keys = mx.slice_update(self.keys, keys, self._index, axes=(2,))
-        self.values = mx.slice_update(self.values, values, self._index, axes=(2,))
+        """Write one position of each row and return their whole room; ``make_mask`` tells what of it counts."""
+        rows = mx.arange(len(keys))
+        self.keys[rows, :, self._written] = keys[:, :, 0]
+        self.values[rows, :, self._written] = values[:, :, 0]
         self.offset = self.offset + 1
         self.num_updates += 1
-        return self.keys, self.values
+        return self.keys[: len(keys)], self.values[: len(keys)]
 
     def make_mask(self, num_tokens: int, return_array: bool = False, window_size: int | None = None) -> mx.array:
-        """Return the mask of the next position, bool [room] or [rows, 1, 1, room]."""
+        """Return the mask of the next position, bool [rows, 1, 1, room]."""
         if num_tokens != 1 or self.num_updates:
             raise ValueError("a decode step masks one position before it writes it")
-        columns = mx.arange(self.keys.shape[2])
-        mask = columns <= self._index
-        if window_size is not None:
-            mask = mask & (columns > self._index - window_size)
-        if self.left_padding is not None:
-            mask = mask & (columns >= self.left_padding[:, None, None, None])
-        return mask
+        columns, latest = mx.arange(self.keys.shape[2]), self.offset[:, None, None, None]
+        mask = columns <= latest
+        return mask if window_size is None else mask & (columns > latest - window_size)
 
 
 def room_for(length: int) -> int:
@@ -178,7 +168,7 @@ def room_for(length: int) -> int:
 def can_capture(layers: Layers) -> bool:
     """Return whether every layer is the same kind of plain KV cache, of the same length, and not empty."""
     kind = type(layers[0])
-    length = layers[0].size() if kind in (KVCache, BatchKVCache) else 0
+    length = layers[0].size() if kind in (KVCache, KVRows) else 0
     return length > 0 and all(type(layer) is kind and layer.size() == length for layer in layers)
 
 

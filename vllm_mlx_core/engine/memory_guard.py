@@ -134,6 +134,10 @@ class MemoryGuard:
             device.free_buffers()
         return self._makes_room(list(running), NEXT_TOKENS)
 
+    def left(self, running: Rows[Sequence]) -> int:
+        """Return how many bytes those that run leave of the budget, with room for their next tokens."""
+        return max(0, -self._missing(running, NEXT_TOKENS))
+
     def chunk(self, running: Rows[Sequence]) -> int:
         """Return how many tokens of prompts the next step may read, so that it finds memory.
 

@@ -47,10 +47,6 @@ class QuantizedRows(Rows):
         """Return keys or values as attention wants them."""
         return arrays
 
-    def is_trimmable(self) -> bool:
-        """Return whether the latest tokens could be dropped."""
-        return True
-
     def extract(self, row: int) -> QuantizedRow:
         """Return one row as a sequence's own. Does not mutate."""
         cache = QuantizedRow(self.group_size, self.bits)

@@ -1,13 +1,18 @@
-"""Batch caches without padding, by the names that mlx-lm's have: what those of this engine's own have in common.
+"""Batch caches without padding, by the names that mlx-lm's have: rows that come and go in place.
 
-mlx-lm cannot batch quantised keys and values, nor windows that keep the first tokens. Here each row has its own length,
+mlx-lm's own batch cache lines its rows up at their ends, so that it copies all of them whenever one joins or leaves,
+and it holds neither quantised keys and values nor windows that keep the first tokens. Here each row has its own length,
 and what it keeps of a position stands in the slot of that number, or where a subclass says. Attention does not mind the
-order of its keys, so that a mask of what each slot holds is all that is needed. Engine thread only.
+order of its keys, so that a mask of what each slot holds is all that is needed.
+
+The buffers have room for more rows and slots than are used: who joins is written behind the last row, and the last row
+takes the place of one that leaves. Writing is in place as long as MLX finds that nobody else holds the buffer. Engine
+thread only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import mlx.core as mx
@@ -22,20 +27,26 @@ Arrays: TypeAlias = tuple[mx.array, ...]
 class Rows:
     """Rows of different lengths. ``offset`` (int32, [rows]) says how many tokens each has read."""
 
-    def __init__(self, offsets: Sequence[int]) -> None:
-        self.keys: Arrays | None = None
-        self.values: Arrays | None = None
-        self.offset = mx.array(offsets, dtype=mx.int32)
-        self._longest = max(offsets, default=0)
-        self._padding: mx.array | None = None
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._lengths = list(lengths)
+        self.offset = mx.array(self._lengths, dtype=mx.int32)
+        self._keys: Arrays | None = None
+        self._values: Arrays | None = None
+        self._wanted_rows = 0
+        self._padding: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    # -- what subclasses say --------------------------------------------------------------------------------------
 
     def stored(self, array: mx.array) -> Arrays:
         """Return new keys or values as they are kept."""
-        raise NotImplementedError
+        return (array,)
 
     def fetched(self, arrays: Arrays) -> Any:
         """Return keys or values as attention wants them."""
-        raise NotImplementedError
+        return arrays[0]
 
     def slots_for(self, length: int) -> int:
         """Return how many slots a row of ``length`` tokens uses."""
@@ -49,96 +60,176 @@ class Rows:
         """Return which position each slot holds when a position of ``queries`` is the latest; below 0: none."""
         return slots
 
-    def fill(self, rows: Sequence[tuple[Arrays, Arrays] | None]) -> None:
-        """Take what each row holds; None is an empty one. Mutates."""
-        room = self.slots_for(self._longest)
-        model = next((row for row in rows if row is not None), None)
-        if model is not None:
-            self.keys, self.values = (
-                _stacked([_widened(model[i] if row is None else row[i], room, row is None) for row in rows])
-                for i in (0, 1)
-            )
+    # -- what models use ------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> Any:
+        """The whole buffer of the keys, unused rows and slots included; None if nothing has been read."""
+        return None if self._keys is None else self.fetched(self._keys)
+
+    @keys.setter
+    def keys(self, keys: Any) -> None:
+        self._keys = _as_arrays(keys)
+
+    @property
+    def values(self) -> Any:
+        """The whole buffer of the values, unused rows and slots included; None if nothing has been read."""
+        return None if self._values is None else self.fetched(self._values)
+
+    @values.setter
+    def values(self, values: Any) -> None:
+        self._values = _as_arrays(values)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Write the next positions of every row and return all that is kept. Mutates."""
         count = keys.shape[2]
-        at = self.slots_of(self.offset[:, None] + mx.arange(count))
-        self._longest += count
-        used = self.slots_for(self._longest)
-        self.keys = self._written(self.keys, self.stored(keys), at, used)
-        self.values = self._written(self.values, self.stored(values), at, used)
-        self.offset = self.offset + count
-        return self.fetched(cut(self.keys, used)), self.fetched(cut(self.values, used))
+        rows, at = mx.arange(len(self))[:, None], self.slots_of(self.offset[:, None] + mx.arange(count))
+        self.advance(count)
+        new_keys, new_values = self.stored(keys), self.stored(values)
+        self._make_room(new_keys, new_values)
+        for buffers, new in ((self._keys, new_keys), (self._values, new_values)):
+            for buffer, array in zip(buffers or (), new, strict=True):
+                buffer[rows, :, at] = array.swapaxes(1, 2)
+        return self.keys_and_values()
 
-    def _written(self, kept: Arrays | None, new: Arrays, at: mx.array, used: int) -> Arrays:
-        if kept is None or kept[0].shape[2] < used:
-            kept = _widened(new if kept is None else kept, self.slots_for(-(-used // STEP) * STEP), kept is None)
-        index = at[:, None, :, None]
-        pairs = zip(kept, new, strict=True)
-        return tuple(mx.put_along_axis(a, mx.broadcast_to(index, b.shape), b, axis=2) for a, b in pairs)
+    def keys_and_values(self) -> tuple[Any, Any]:
+        """Return all that is kept, as attention wants it: views."""
+        assert self._keys is not None
+        assert self._values is not None
+        return self.fetched(self._used(self._keys)), self.fetched(self._used(self._values))
 
     def make_mask(self, num_tokens: int, return_array: bool = False, window_size: int | None = None) -> mx.array:
         """Return what each of the next positions may look at, bool [rows, 1, num_tokens, slots]."""
         queries = (self.offset[:, None] + mx.arange(num_tokens))[..., None]
-        held = self.positions_at(queries, mx.arange(self.slots_for(self._longest + num_tokens)))
+        held = self.positions_at(queries, mx.arange(self.slots_for(self.size() + num_tokens)))
         mask = (held >= 0) & (held <= queries)
         if window_size is not None:
             mask = mask & (held > queries - window_size)
         return mask[:, None]
 
+    # -- what batches do ------------------------------------------------------------------------------------------
+
+    def advance(self, count: int) -> None:
+        """Note that every row has ``count`` positions more. Mutates."""
+        self._lengths = [length + count for length in self._lengths]
+        self._say_lengths()
+
     def prepare(self, *, right_padding: Sequence[int] | None = None, **_: Any) -> None:
         """Announce padding behind what is read next. Mutates."""
         if right_padding is not None:
-            self._padding = mx.array(right_padding, dtype=mx.int32)
+            self._padding = list(right_padding)
 
     def finalize(self) -> None:
         """Forget the padding: what comes next is written over it. Mutates."""
         if self._padding is not None:
-            self.offset, self._padding = self.offset - self._padding, None
+            self._lengths = [length - p for length, p in zip(self._lengths, self._padding, strict=True)]
+            self._padding = None
+            self._say_lengths()
+
+    def reserve(self, rows: int) -> None:
+        """Say that there will be so many rows soon: the buffers get room for them when they grow. Mutates."""
+        self._wanted_rows = rows
+
+    def fill(self, rows: Sequence[tuple[Arrays, Arrays] | None]) -> None:
+        """Take what each row holds; None is an empty one. Mutates; not what it is given."""
+        form = next((row for row in rows if row is not None), None)
+        if form is None:
+            return
+        self._make_room(*form)
+        for number, row in enumerate(rows):
+            if row is not None:
+                self._write(number, *row)
 
     def filter(self, rows: mx.array) -> None:
-        """Keep these rows, in this order. Mutates."""
-        self.offset = self.offset[rows]
-        self._longest = max(self.offset.tolist(), default=0)
-        used = self.slots_for(self._longest)
-        if self.keys is not None and self.values is not None:
-            self.keys, self.values = (cut(tuple(a[rows] for a in kept), used) for kept in (self.keys, self.values))
+        """Keep these rows, in this order. Mutates; in place if those that move come from behind the last that stays."""
+        kept: list[int] = rows.tolist()
+        self._lengths = [self._lengths[row] for row in kept]
+        self._say_lengths()
+        if self._keys is None or self._values is None:
+            return
+        moved = [(to, row) for to, row in enumerate(kept) if to != row]
+        sparse = 2 * len(kept) <= self._keys[0].shape[0]
+        if sparse or any(row < len(kept) for _, row in moved):
+            used = self.slots_for(self.size())
+            self._keys, self._values = (
+                tuple(array[rows] for array in cut(arrays, used)) for arrays in (self._keys, self._values)
+            )
+            return
+        for to, row in moved:
+            used = self.slots_for(self._lengths[to])
+            keys, values = (
+                contiguous(cut(tuple(a[row : row + 1] for a in arrays), used)) for arrays in (self._keys, self._values)
+            )
+            mx.async_eval(keys, values)  # so that no view of the buffers is left when they are written to
+            self._write(to, keys, values)
 
     def extend(self, other: Rows) -> None:
         """Add the rows of another one. Mutates; the other must not be used again."""
-        mine, theirs = len(self.offset), len(other.offset)
-        self.offset = mx.concatenate([self.offset, other.offset])
-        self._longest = max(self._longest, other._longest)
-        room = self.slots_for(self._longest)
-        self.keys = _joined(self.keys, other.keys, mine, theirs, room)
-        self.values = _joined(self.values, other.values, mine, theirs, room)
+        first = len(self)
+        self._lengths += other._lengths
+        self._say_lengths()
+        form = (self._keys, self._values) if self._keys is not None else (other._keys, other._values)
+        if form[0] is None or form[1] is None:
+            return
+        self._make_room(form[0], form[1])
+        if other._keys is not None and other._values is not None:
+            self._write(first, other._used(other._keys), other._used(other._values))
 
     def row(self, row: int) -> tuple[int, Arrays, Arrays]:
-        """Return the length of a row, and its keys and values in their slots, in memory of their own."""
-        length = self.offset.tolist()[row]
-        assert self.keys is not None
-        assert self.values is not None
+        """Return the length of a row, and views of its keys and values in their slots."""
+        length = self._lengths[row]
+        assert self._keys is not None
+        assert self._values is not None
         used = self.slots_for(length)
-        keys, values = (tuple(a[row : row + 1] for a in cut(kept, used)) for kept in (self.keys, self.values))
+        keys, values = (cut(tuple(a[row : row + 1] for a in arrays), used) for arrays in (self._keys, self._values))
         return length, keys, values
 
     @property
     def state(self) -> Any:
         """Everything that MLX can evaluate."""
-        return self.keys, self.values, self.offset
+        return self._keys, self._values, self.offset
 
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
-        return sum(array.nbytes for array in (*(self.keys or ()), *(self.values or ())))
+        return sum(array.nbytes for array in (*(self._keys or ()), *(self._values or ())))
 
     def size(self) -> int:
         """Return the length of the longest row."""
-        return self._longest
+        return max(self._lengths, default=0)
 
     def empty(self) -> bool:
         """Return whether nothing has been read."""
-        return self.keys is None
+        return self._keys is None
+
+    def is_trimmable(self) -> bool:
+        """Return whether the latest tokens could be dropped."""
+        return True
+
+    def _say_lengths(self) -> None:
+        self.offset = mx.array(self._lengths, dtype=mx.int32)
+
+    def _used(self, arrays: Arrays) -> Arrays:
+        """Return what the rows hold, without the room for more: views."""
+        return cut(tuple(array[: len(self)] for array in arrays), self.slots_for(self.size()))
+
+    def _make_room(self, keys: Arrays, values: Arrays) -> None:
+        """See to it that the buffers hold all rows and the longest; ``keys`` and ``values`` show their form."""
+        used = self.slots_for(self.size())
+        has_rows, has_slots = (0, 0) if self._keys is None else (self._keys[0].shape[0], self._keys[0].shape[2])
+        if has_rows >= len(self) and has_slots >= used:
+            return
+        rows = has_rows if has_rows >= len(self) else max(len(self), self._wanted_rows)
+        slots = has_slots if has_slots >= used else self.slots_for(-(-(used + 1) // STEP) * STEP)
+        self._keys = _grown(self._keys, keys, rows, slots)
+        self._values = _grown(self._values, values, rows, slots)
+
+    def _write(self, row: int, keys: Arrays, values: Arrays) -> None:
+        """Write what rows hold, from ``row`` on, in place."""
+        for buffers, new in ((self._keys, keys), (self._values, values)):
+            for buffer, array in zip(buffers or (), new, strict=True):
+                slots = min(buffer.shape[2], array.shape[2])
+                buffer[row : row + array.shape[0], :, :slots] = array[:, :, :slots]
 
 
 def cut(arrays: Arrays, slots: int) -> Arrays:
@@ -151,27 +242,16 @@ def contiguous(arrays: Arrays) -> Arrays:
     return tuple(map(mx.contiguous, arrays))
 
 
-def _widened(arrays: Arrays, slots: int, is_empty: bool) -> Arrays:
-    """Return them with so many slots; of an empty row, only the form is taken."""
-    if is_empty:
-        return tuple(mx.zeros((*a.shape[:2], slots, a.shape[3]), a.dtype) for a in arrays)
-    missing = slots - arrays[0].shape[2]
-    if missing <= 0:
-        return cut(arrays, slots)
-    return tuple(mx.pad(a, [(0, 0), (0, 0), (0, missing), (0, 0)]) for a in arrays)
-
-
-def _stacked(rows: Iterable[Arrays]) -> Arrays:
-    return tuple(mx.concatenate(list(column)) for column in zip(*rows, strict=True))
-
-
-def _joined(first: Arrays | None, second: Arrays | None, rows: int, more_rows: int, slots: int) -> Arrays | None:
-    """Return both below each other; None is so many empty rows."""
-    form = first or second
-    if form is None:
+def _as_arrays(arrays: Any) -> Arrays | None:
+    """Return keys or values as they are kept, whatever a model has made of what it was given."""
+    if arrays is None:
         return None
-    parts = []
-    for arrays, count in ((first, rows), (second, more_rows)):
-        blank = tuple(mx.zeros((count, a.shape[1], slots, a.shape[3]), a.dtype) for a in form)
-        parts.append(blank if arrays is None else _widened(arrays, slots, False))
-    return _stacked(parts)
+    return (arrays,) if isinstance(arrays, mx.array) else tuple(arrays)
+
+
+def _grown(arrays: Arrays | None, form: Arrays, rows: int, slots: int) -> Arrays:
+    """Return buffers of this size with what ``arrays`` hold; without any, empty ones in the form of ``form``."""
+    if arrays is None:
+        return tuple(mx.zeros((rows, a.shape[1], slots, a.shape[3]), a.dtype) for a in form)
+    more_rows, more_slots = rows - arrays[0].shape[0], slots - arrays[0].shape[2]
+    return tuple(mx.pad(a, [(0, more_rows), (0, 0), (0, more_slots), (0, 0)]) for a in arrays)

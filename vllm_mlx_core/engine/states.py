@@ -13,13 +13,15 @@ from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
-from mlx_lm.models.cache import BatchKVCache, KVCache
+from mlx_lm.models.cache import CacheList, KVCache
 
+from .kv_rows import KVRows
 from .quantized_rows import QuantizedRow, QuantizedRows
+from .rows import Rows
 
 Layers = list[Any]
 
-PLAIN = (KVCache, BatchKVCache, QuantizedRow, QuantizedRows)
+PLAIN = (KVCache, KVRows, QuantizedRow, QuantizedRows)
 """Caches that keep something for each token, however many there are."""
 
 
@@ -33,10 +35,18 @@ def merge(rows: Sequence[Layers]) -> Layers:
 
     Layers that are still empty are fine (a one-token prompt has read nothing yet).
     """
-    merged = [layer[0].merge(list(layer)) for layer in zip(*rows, strict=True)]
+    merged = [_merged(list(layer)) for layer in zip(*rows, strict=True)]
     for layer in merged:
         layer.finalize()  # a merge of empty recurrent states leaves padding marks behind
     return merged
+
+
+def reserve(batch: Layers, rows: int) -> None:
+    """Say that the batch will have so many rows soon, so that they can join without copying the others. Mutates."""
+    for layer in batch:
+        for cache in members(layer):
+            if isinstance(cache, Rows):
+                cache.reserve(rows)
 
 
 def extend(batch: Layers, other: Layers, *, rows: int, more_rows: int) -> None:
@@ -52,6 +62,16 @@ def extend(batch: Layers, other: Layers, *, rows: int, more_rows: int) -> None:
             layer.finalize()
         else:
             layer.extend(more)
+
+
+def places(stays: Sequence[bool]) -> list[int]:
+    """Return the rows that stay, in the order in which they are cheapest to keep: the last take the places of the gone.
+
+    ``stays`` says of each row whether it does.
+    """
+    num_rows = sum(stays)
+    last = iter([row for row in range(num_rows, len(stays)) if stays[row]])
+    return [row if stays[row] else next(last) for row in range(num_rows)]
 
 
 def keep(batch: Layers, rows: Sequence[int]) -> None:
@@ -123,6 +143,13 @@ def _is_windowed(cache: Any) -> bool:
 def members(layer: Any) -> Sequence[Any]:
     """Return the caches that a layer has: one, or several in a list of its own."""
     return getattr(layer, "caches", (layer,))
+
+
+def _merged(layer: list[Any]) -> Any:
+    """Return the rows of a layer's caches: this engine's own of plain ones, else what mlx-lm makes of them."""
+    if isinstance(layer[0], CacheList):
+        return CacheList(*(_merged(list(column)) for column in zip(*(each.caches for each in layer), strict=True)))
+    return KVRows.of(layer) if type(layer[0]) is KVCache else layer[0].merge(layer)
 
 
 def _mergeable(cache: Any) -> bool:

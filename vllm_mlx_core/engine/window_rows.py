@@ -65,13 +65,9 @@ class WindowRows(Rows):
 
     def stored(self, array: mx.array) -> Arrays:
         """Return new keys or values as they are kept."""
-        if array.shape[2] > 1 and self._longest > self.max_size:
+        if array.shape[2] > 1 and self.size() > self.max_size:
             raise ValueError("prompts that are longer than the window are read alone")
         return (array,)
-
-    def fetched(self, arrays: Arrays) -> Any:
-        """Return keys or values as attention wants them."""
-        return arrays[0]
 
     def slots_for(self, length: int) -> int:
         """Return how many slots a row of ``length`` tokens uses."""
@@ -89,7 +85,7 @@ class WindowRows(Rows):
 
     def is_trimmable(self) -> bool:
         """Return whether the latest tokens could be dropped."""
-        return self._longest < self.max_size
+        return self.size() < self.max_size
 
     def extract(self, row: int) -> WindowRow:
         """Return one row as a sequence's own. Does not mutate."""

@@ -41,28 +41,30 @@ class ScriptedModel:
         entry = tokens.astype(mx.float32)[:, None, :, None]
         keys, _ = cache.update_and_fetch(entry, entry)
         history = keys[:, 0, :, 0].astype(mx.int32)
-        following = scripted_tokens(history, tokens.shape[1], getattr(cache, "left_padding", None))
+        ends = mx.broadcast_to(mx.array(cache.offset), (len(history),))
+        following = scripted_tokens(history, ends, tokens.shape[1])
         return mx.where(mx.arange(VOCAB_SIZE) == following[..., None], SCRIPTED_LOGIT, 0.0)
 
 
-def scripted_tokens(history: mx.array, count: int, left_padding: mx.array | None) -> mx.array:
-    """Return what follows each of the last ``count`` tokens of ``history`` ([rows, length]): [rows, count].
+def scripted_tokens(history: mx.array, ends: mx.array, count: int) -> mx.array:
+    """Return what follows each of the ``count`` tokens before ``ends`` ([rows]) in ``history``: [rows, count].
 
-    The first ``left_padding`` columns of a row are no part of it. After k tokens of an answer comes the k-th token,
-    counted from 0, behind the last ``USER``, until a special token ends the script. Where no answer is open, END comes.
+    ``history`` is [rows, length]; what stands behind the end of a row is no part of it. After k tokens of an answer
+    comes the k-th token, counted from 0, behind the last ``USER``, until a special token ends the script. Where no
+    answer is open, END comes.
     """
     columns = mx.arange(history.shape[1])[None]
-    valid = columns >= (0 if left_padding is None else left_padding[:, None])
+    latest_columns = ends[:, None] - count + mx.arange(count)
 
     def latest(wanted: mx.array) -> mx.array:
-        """Return, for each of the last ``count`` columns, the last wanted column up to there, or -1."""
-        return mx.cummax(mx.where(valid & wanted, columns, -1), axis=1)[:, -count:]
+        """Return, for each of the last ``count`` tokens, the last wanted column up to there, or -1."""
+        return mx.take_along_axis(mx.cummax(mx.where(wanted, columns, -1), axis=1), latest_columns, axis=1)
 
     script = latest(history == Special.USER) + 1
     answer = latest((history == Special.ASSISTANT) | (history == Special.THINK))
     open_answer = (script > 0) & (answer >= script)
-    source = mx.where(open_answer, script + columns[:, -count:] - answer, 0)  # never behind the column itself
-    specials = mx.cumsum((valid & (history < len(Special))).astype(mx.int32), axis=1)
+    source = mx.where(open_answer, script + latest_columns - answer, 0)  # never behind the column itself
+    specials = mx.cumsum((history < len(Special)).astype(mx.int32), axis=1)
     before_script = mx.maximum(script - 1, 0)
     ended = mx.take_along_axis(specials, source, axis=1) > mx.take_along_axis(specials, before_script, axis=1)
     return mx.where(open_answer & ~ended, mx.take_along_axis(history, source, axis=1), Special.END)

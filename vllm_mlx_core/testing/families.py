@@ -21,6 +21,7 @@ import mlx.core as mx
 import pytest
 
 from vllm_mlx_core.api import Chat, Checkpoint, Generator, LoadOptions, ModelFamily, TextProcessor
+from vllm_mlx_core.engine import states
 
 from ._suite import ConformanceSuite
 
@@ -163,7 +164,7 @@ class ModelFamilySuite(ConformanceSuite):
     def _merge(self, rows: list[Layers]) -> Layers | None:
         """Merge rows into one batch; None if the family's caches rightly refuse."""
         try:
-            merged = [type(column[0]).merge(list(column)) for column in zip(*rows, strict=True)]
+            merged = states.merge(rows)
         except (AttributeError, ValueError, NotImplementedError):
             if self.can_batch:
                 raise

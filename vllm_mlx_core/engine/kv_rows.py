@@ -1,0 +1,27 @@
+"""Plain keys and values of running sequences: mlx-lm's own cache alone, rows in a batch. Engine thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlx_lm.models.cache import KVCache
+
+from .rows import Rows, contiguous, cut
+
+
+class KVRows(Rows):
+    """Keys and values of several sequences."""
+
+    @classmethod
+    def of(cls, caches: Sequence[KVCache]) -> KVRows:
+        """Return the rows of several sequences. Does not mutate."""
+        rows = cls([c.offset for c in caches])
+        rows.fill([None if c.empty() else (cut((c.keys,), c.offset), cut((c.values,), c.offset)) for c in caches])
+        return rows
+
+    def extract(self, row: int) -> KVCache:
+        """Return one row as a sequence's own. Does not mutate."""
+        cache = KVCache()
+        cache.offset, keys, values = self.row(row)
+        (cache.keys,), (cache.values,) = contiguous(keys), contiguous(values)
+        return cache
