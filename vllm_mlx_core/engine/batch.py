@@ -16,6 +16,9 @@ from .sampler import BatchSampler, Sampled
 from .sequence import Sequence
 from .step_cost import step_bytes
 
+GROWTH_STEPS = 8
+"""Over how many steps what it costs to copy a batch's rows into longer ones is counted."""
+
 
 class Batch:
     """Decoding sequences that share one forward pass per step. Starts empty; drop it when it is empty again.
@@ -46,10 +49,13 @@ class Batch:
     def added_bytes(self, rows: int, length: int, token_bytes: int) -> int:
         """Return how much more its step costs if ``rows`` of ``length`` tokens join it. Does not mutate.
 
-        ``token_bytes`` are those that a row keeps for each token.
+        ``token_bytes`` are those that a row keeps for each token. If all rows must grow for it, which holds up their
+        next token, that counts as a part of each step.
         """
         longest = max(self._longest, length)
-        return step_bytes(self._generator.nbytes, len(self) + rows, longest, token_bytes) - self.step_bytes
+        added = step_bytes(self._generator.nbytes, len(self) + rows, longest, token_bytes) - self.step_bytes
+        grows = self.sequences and length > self._longest
+        return added + (len(self) * length * token_bytes // GROWTH_STEPS if grows else 0)
 
     @property
     def row_bytes(self) -> int:

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-MIN_TOKENS = 16
+MIN_TOKENS = 8
 """A step may always read so many: prompts must get on, and smaller chunks cost more than they spare.
 
 And no more, but for crowding, before anything was measured.
