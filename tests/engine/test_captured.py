@@ -24,6 +24,8 @@ from vllm_mlx_core.engine.device import has_metal
 from vllm_mlx_core.engine.prompt_state import PromptState
 from vllm_mlx_core.engine.selftest import self_test
 
+from .reading import random_prompt, state_after
+
 PLAIN = ["llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3"]
 OTHER = ["gemma3", "mamba2", "qwen3_next", "llama4"]
 CAN_COMPILE = has_metal() or shutil.which("g++") is not None
@@ -95,33 +97,23 @@ class WantsNumbers(Counted):
         return super().forward(tokens, layers)
 
 
-def prompt(rng: random.Random, length: int) -> list[int]:
-    return [rng.randrange(3, 200) for _ in range(length)]
-
-
-def read(generator: Generator, tokens: list[int]) -> states.Layers:
-    layers = generator.make_cache()
-    generator.forward(mx.array([tokens], dtype=mx.int32), layers)
-    return layers
-
-
 class Twin:
     """The same batch twice: one decodes with recorded steps, one without."""
 
     def __init__(self, plain: Generator, recorded: CapturedGenerator, prompts: list[list[int]]) -> None:
-        self.sides = [(g, states.merge([read(g, p) for p in prompts])) for g in (plain, recorded)]
+        self.sides = [(g, states.merge([state_after(g, p) for p in prompts])) for g in (plain, recorded)]
         self.rows = len(prompts)
 
     def step(self, rng: random.Random) -> None:
         """Decode one token per row on both sides and compare."""
-        tokens = mx.array(prompt(rng, self.rows), dtype=mx.int32)[:, None]
+        tokens = mx.array(random_prompt(rng, self.rows), dtype=mx.int32)[:, None]
         expected, actual = (generator.forward(tokens, layers) for generator, layers in self.sides)
         assert actual.shape == expected.shape
         assert mx.allclose(actual, expected, atol=1e-4, rtol=1e-4).item()
 
     def join(self, tokens: list[int]) -> None:
         for generator, layers in self.sides:
-            states.extend(layers, states.merge([read(generator, tokens)]), rows=self.rows, more_rows=1)
+            states.extend(layers, states.merge([state_after(generator, tokens)]), rows=self.rows, more_rows=1)
         self.rows += 1
 
     def keep(self, rows: list[int]) -> None:
@@ -134,13 +126,13 @@ class Twin:
 def test_a_churning_batch_gives_the_logits_of_ordinary_steps(architecture, generator):
     rng = random.Random(architecture)
     plain = generator(architecture)
-    twin = Twin(plain, CapturedGenerator(plain), [prompt(rng, n) for n in (60, 3, 40)])
+    twin = Twin(plain, CapturedGenerator(plain), [random_prompt(rng, n) for n in (60, 3, 40)])
     for _ in range(12):  # across the room of 64 positions
         twin.step(rng)
-    twin.join(prompt(rng, 100))  # longer than the others
+    twin.join(random_prompt(rng, 100))  # longer than the others
     for _ in range(3):
         twin.step(rng)
-    twin.keep([3, 1])  # what remains has padding in common
+    twin.keep([3, 1])  # the one that joined last comes first now
     for _ in range(30):
         twin.step(rng)
     twin.keep([1])
@@ -153,9 +145,9 @@ def test_one_row_gives_the_logits_of_ordinary_steps_and_can_go_back(architecture
     rng = random.Random(architecture)
     plain = generator(architecture)
     recorded = CapturedGenerator(plain)
-    tokens = prompt(rng, 130)
+    tokens = random_prompt(rng, 130)
     expected = plain.forward(mx.array([tokens], dtype=mx.int32), plain.make_cache())[0]
-    layers = read(recorded, tokens[:50])
+    layers = state_after(recorded, tokens[:50])
 
     def go_on(start: int, end: int) -> None:
         for position in range(start, end):
@@ -175,12 +167,12 @@ def test_a_step_is_recorded_once_for_each_shape(generator):
     counted = Counted(generator("qwen3"))
     recorded = CapturedGenerator(counted)
     rng = random.Random(1)
-    layers = read(recorded, prompt(rng, 50))
+    layers = state_after(recorded, random_prompt(rng, 50))
     for _ in range(30):  # from 51 to 80: rooms of 64 and 128
         mx.eval(recorded.forward(mx.array([[5]], dtype=mx.int32), layers))
     assert counted.calls == 1 + 2
     assert recorded.num_graphs == 2
-    layers = read(recorded, prompt(rng, 70))
+    layers = state_after(recorded, random_prompt(rng, 70))
     mx.eval(recorded.forward(mx.array([[5]], dtype=mx.int32), layers))
     assert counted.calls == 4, "another sequence of that length uses the same graph"
 
@@ -190,7 +182,7 @@ def test_the_least_recently_used_graph_is_forgotten(generator, monkeypatch):
     monkeypatch.setattr(captured, "MAX_GRAPHS", 2)
     counted = Counted(generator("qwen3"))
     recorded = CapturedGenerator(counted)
-    by_length = {n: read(recorded, prompt(random.Random(n), n)) for n in (10, 100, 200)}
+    by_length = {n: state_after(recorded, random_prompt(random.Random(n), n)) for n in (10, 100, 200)}
 
     def calls(length: int) -> int:
         before = counted.calls
@@ -205,7 +197,7 @@ def test_the_least_recently_used_graph_is_forgotten(generator, monkeypatch):
 def test_other_layers_take_the_ordinary_path(architecture, generator):
     counted = Counted(generator(architecture))
     recorded = CapturedGenerator(counted)
-    layers = read(recorded, [5, 6, 7])
+    layers = state_after(recorded, [5, 6, 7])
     for _ in range(3):
         mx.eval(recorded.forward(mx.array([[5]], dtype=mx.int32), layers))
     assert counted.calls == 4
@@ -224,7 +216,7 @@ def test_an_empty_state_takes_the_ordinary_path(generator):
 def assert_right_without_graphs(plain: Generator) -> None:
     rng = random.Random(1)
     recorded = CapturedGenerator(plain)
-    twin = Twin(plain, recorded, [prompt(rng, n) for n in (9, 4)])
+    twin = Twin(plain, recorded, [random_prompt(rng, n) for n in (9, 4)])
     for _ in range(4):
         twin.step(rng)
     assert not recorded.num_graphs

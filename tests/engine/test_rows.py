@@ -12,38 +12,30 @@ from vllm_mlx_core.engine import states
 from vllm_mlx_core.engine.kv_rows import KVRows
 from vllm_mlx_core.testing import TINY_ARCHITECTURES
 
+from .reading import random_prompt, state_after
+
 BATCHED = ["llama", "qwen3_moe", "deepseek_v3", "gemma3", "qwen3_next"]
-
-
-def prompt(rng: random.Random, length: int) -> list[int]:
-    return [rng.randrange(3, 200) for _ in range(length)]
-
-
-def read(model: Generator, tokens: list[int]) -> states.Layers:
-    layers = model.make_cache()
-    model.forward(mx.array([tokens], dtype=mx.int32), layers)
-    return layers
 
 
 @pytest.mark.parametrize("architecture", BATCHED)
 def test_each_row_goes_on_as_alone_whoever_joins_and_leaves(architecture, generator):
     model, rng = generator(architecture), random.Random(architecture)
-    alone = [read(model, prompt(rng, n)) for n in (5, 70)]
+    alone = [state_after(model, random_prompt(rng, n)) for n in (5, 70)]
     batch = states.merge(alone)
     for _ in range(30):
         what = rng.choice(["join", "leave", "step", "step"])
         if what == "join" and len(alone) < 6:
-            tokens, soon = prompt(rng, rng.choice([1, 20, 90, 300])), rng.randrange(3)
+            tokens, soon = random_prompt(rng, rng.choice([1, 20, 90, 300])), rng.randrange(3)
             states.reserve(batch, len(alone) + 1 + soon)
-            states.extend(batch, states.merge([read(model, tokens)]), rows=len(alone), more_rows=1)
-            alone.append(read(model, tokens))
+            states.extend(batch, states.merge([state_after(model, tokens)]), rows=len(alone), more_rows=1)
+            alone.append(state_after(model, tokens))
         elif what == "leave" and len(alone) > 2:
             stays = [True] * len(alone)
             stays[rng.randrange(len(alone))] = False
             rows = states.places(stays)
             states.keep(batch, rows)
             alone = [alone[row] for row in rows]
-        tokens = prompt(rng, len(alone))
+        tokens = random_prompt(rng, len(alone))
         logits = model.forward(mx.array(tokens, dtype=mx.int32)[:, None], batch)[:, -1]
         for row, (token, layers) in enumerate(zip(tokens, alone, strict=True)):
             expected = model.forward(mx.array([[token]], dtype=mx.int32), layers)[0, -1]
@@ -62,7 +54,7 @@ def test_the_last_rows_take_the_places_of_those_that_leave():
 
 
 def rows_of(generator: Generator, lengths: list[int]) -> states.Layers:
-    return states.merge([read(generator, list(range(3, 3 + n))) for n in lengths])
+    return states.merge([state_after(generator, [3 + i % 180 for i in range(n)]) for n in lengths])
 
 
 def test_buffers_hold_still_while_rows_come_and_go(generator):
@@ -88,6 +80,19 @@ def test_a_batch_that_has_become_small_gives_memory_back(generator):
     before = sum(layer.nbytes for layer in batch)
     states.keep(batch, [0, 7])
     assert sum(layer.nbytes for layer in batch) <= before / 4
+
+
+def test_buffers_become_shorter_when_the_longest_row_has_left(generator):
+    model = generator("llama")
+    batch = rows_of(model, [20, 30, 1200])
+    before = sum(layer.nbytes for layer in batch)
+    states.keep(batch, [0, 1])
+    assert sum(layer.nbytes for layer in batch) <= before / 4
+    logits = model.forward(mx.array([[4], [5]], dtype=mx.int32), batch)[:, -1]
+    for row, (length, token) in enumerate([(20, 4), (30, 5)]):
+        alone = state_after(model, [3 + i % 180 for i in range(length)])
+        expected = model.forward(mx.array([[token]], dtype=mx.int32), alone)[0, -1]
+        assert mx.abs(logits[row] - expected).max().item() < 1e-4
 
 
 @pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)

@@ -57,10 +57,9 @@ class Batch:
         grows = self.sequences and length > self._longest
         return added + (len(self) * length * token_bytes // GROWTH_STEPS if grows else 0)
 
-    @property
-    def row_bytes(self) -> int:
-        """What one row more takes, in bytes, beside what does not grow with its length."""
-        return self._longest * self._token_bytes
+    def row_bytes(self, length: int) -> int:
+        """Return what room for one row more takes, in bytes, when a row of ``length`` tokens has joined."""
+        return max(self._longest, length) * self._token_bytes
 
     @property
     def _longest(self) -> int:

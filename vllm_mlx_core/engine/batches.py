@@ -16,7 +16,7 @@ class Batches:
     """Batches that decode side by side: one, as long as that costs a step least.
 
     A step costs what it reads. One more batch reads the weights once more; rows of very different lengths in one batch
-    read padding. Sequences that must decode alone have a batch each.
+    read padding, and making rows longer copies them. Sequences that must decode alone have a batch each.
     """
 
     def __init__(self, generator: Generator, mode: ServingMode) -> None:

@@ -430,17 +430,17 @@ class EngineCore:
         batch = self._batches.choose(sequences, layers)
         self._stalls.joined()
         try:
-            batch.join(sequences, layers, soon=self._num_soon(batch))
+            batch.join(sequences, layers, soon=self._num_soon(batch, max(s.num_computed for s in sequences)))
         except Exception:
             self._recover(batch, sequences)
 
-    def _num_soon(self, batch: Batch) -> int:
-        """Return for how many more rows a batch may keep room now: those of prompts that are being read."""
+    def _num_soon(self, batch: Batch, length: int) -> int:
+        """Return for how many rows more a batch may keep room when one of ``length`` joins: of prompts being read."""
         running = self._scheduler.running
         prompts = sum(s.stage is Stage.PREFILL and not s.isolated for s in running)
         if self._memory is None or not prompts:
             return prompts
-        return min(prompts, self._memory.left(running) // max(1, batch.row_bytes))
+        return min(prompts, self._memory.left(running) // max(1, batch.row_bytes(length)))
 
     def _leave(self, batch: Batch, sequences: Iterable[Sequence]) -> None:
         """Take sequences out of a batch, and the batch away if it is empty."""

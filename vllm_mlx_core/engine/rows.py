@@ -141,18 +141,21 @@ class Rows:
                 self._write(number, *row)
 
     def filter(self, rows: mx.array) -> None:
-        """Keep these rows, in this order. Mutates; in place if those that move come from behind the last that stays."""
+        """Keep these rows, in this order. Mutates.
+
+        In place if those that move come from behind the last that stays, unless half of the buffers is unused then.
+        """
         kept: list[int] = rows.tolist()
         self._lengths = [self._lengths[row] for row in kept]
         self._say_lengths()
         if self._keys is None or self._values is None:
             return
         moved = [(to, row) for to, row in enumerate(kept) if to != row]
-        sparse = 2 * len(kept) <= self._keys[0].shape[0]
-        if sparse or any(row < len(kept) for _, row in moved):
-            used = self.slots_for(self.size())
+        slots = self._slots_with_room()
+        has_rows, _, has_slots, _ = self._keys[0].shape
+        if 2 * len(kept) * slots <= has_rows * has_slots or any(row < len(kept) for _, row in moved):
             self._keys, self._values = (
-                tuple(array[rows] for array in cut(arrays, used)) for arrays in (self._keys, self._values)
+                tuple(array[rows] for array in cut(arrays, slots)) for arrays in (self._keys, self._values)
             )
             return
         for to, row in moved:
@@ -209,6 +212,10 @@ class Rows:
     def _say_lengths(self) -> None:
         self.offset = mx.array(self._lengths, dtype=mx.int32)
 
+    def _slots_with_room(self) -> int:
+        """Return how many slots the buffers have when they grow or shrink: for one token more at least."""
+        return self.slots_for(-(-(self.size() + 1) // STEP) * STEP)
+
     def _used(self, arrays: Arrays) -> Arrays:
         """Return what the rows hold, without the room for more: views."""
         return cut(tuple(array[: len(self)] for array in arrays), self.slots_for(self.size()))
@@ -220,7 +227,7 @@ class Rows:
         if has_rows >= len(self) and has_slots >= used:
             return
         rows = has_rows if has_rows >= len(self) else max(len(self), self._wanted_rows)
-        slots = has_slots if has_slots >= used else self.slots_for(-(-(used + 1) // STEP) * STEP)
+        slots = has_slots if has_slots >= used else self._slots_with_room()
         self._keys = _grown(self._keys, keys, rows, slots)
         self._values = _grown(self._values, values, rows, slots)
 
