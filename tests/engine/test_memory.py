@@ -22,6 +22,7 @@ from vllm_mlx_core.api import (
     Settings,
 )
 from vllm_mlx_core.engine import device, state_cost, states
+from vllm_mlx_core.engine.rows import STEP
 
 pytestmark = pytest.mark.anyio
 NUMBERS = itertools.count()
@@ -197,7 +198,7 @@ def test_what_reading_takes_for_a_moment_is_learned(generator):
     cost = state_cost.learn(generator("llama"))
     assert cost.per_token == 2 * 2 * 2 * 16 * 4
     assert cost.scratch(CHUNK, 100) > 0
-    assert cost.state(300) == 512 * cost.per_token
+    assert cost.state(300) == (300 + STEP) * cost.per_token
     windowed = state_cost.learn(generator("gemma3"))  # one layer of two keeps the latest 32 tokens
     assert windowed.state(10_000) - windowed.state(5_000) == (cost.state(10_000) - cost.state(5_000)) // 2
     recurrent = state_cost.learn(generator("mamba2"))

@@ -10,6 +10,7 @@ import pytest
 from vllm_mlx_core.api import Generator
 from vllm_mlx_core.engine import states
 from vllm_mlx_core.engine.kv_rows import KVRows
+from vllm_mlx_core.engine.rows import STEP
 from vllm_mlx_core.testing import TINY_ARCHITECTURES
 
 from .reading import random_prompt, state_after
@@ -72,6 +73,42 @@ def test_buffers_hold_still_while_rows_come_and_go(generator):
     model.forward(mx.array([[4]] * 4, dtype=mx.int32), batch)
     assert rows.keys.shape == buffer
     assert rows.offset.tolist() == [41, 21, 61, 101]
+
+
+def growing(layers: states.Layers, before: list[int]) -> int:
+    """Return how many layers have other buffers now, and note how long they are."""
+    now = [layer.keys.shape[2] for layer in layers]
+    changed = sum(a != b for a, b in zip(now, before, strict=True))
+    before[:] = now
+    return changed
+
+
+def test_the_layers_of_a_batch_do_not_grow_in_the_same_step(generator):
+    model = generator("llama")
+    batch = rows_of(model, [5, 20])
+    slots = [layer.keys.shape[2] for layer in batch]
+    grown = []
+    for _ in range(STEP):
+        model.forward(mx.array([[5], [6]], dtype=mx.int32), batch)
+        grown.append(growing(batch, slots))
+    assert max(grown) == 1
+    assert sum(grown) == len(batch)
+
+
+def test_the_layers_of_a_prompt_do_not_grow_with_the_same_chunk(generator):
+    model = generator("llama")
+    layers = model.make_cache()
+    slots = [0] * len(layers)
+    grown = []
+    for _ in range(3 * STEP // 16):
+        with states.staggered(layers, 16):
+            model.forward(mx.array([[5] * 16], dtype=mx.int32), layers)
+        grown.append(growing(layers, slots))
+    assert max(grown[1:]) == 1
+    assert sum(grown[1:]) >= 2 * len(layers)
+    expected = state_after(model, [5] * 3 * STEP)
+    logits = [model.forward(mx.array([[7]], dtype=mx.int32), each) for each in (layers, expected)]
+    assert mx.abs(logits[0] - logits[1]).max().item() < 1e-3
 
 
 def test_a_batch_that_has_become_small_gives_memory_back(generator):

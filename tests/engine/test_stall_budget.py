@@ -34,7 +34,7 @@ class Machine:
             self.stalls.settled()
         else:
             self.stalls.rested()
-        limit = self.stalls.limit()
+        limit = self.stalls.limit(self.num_bytes)
         length = most if limit is None else min(most, limit)
         self._work = self._prefill_s(length) if length else 0.0
         if length:
@@ -101,13 +101,13 @@ def test_copying_the_states_of_rows_that_join_is_no_cost_of_reading():
         machine.step()
     for _ in range(20):
         machine.step(10**6)
-    usual = machine.stalls.limit()
+    usual = machine.stalls.limit(1000)
     machine.stalls.joined()
     machine.step(10**6)
     machine.now += 3.0
     machine.step(10**6)
     machine.step(10**6)
-    assert machine.stalls.limit() == pytest.approx(usual, rel=0.02)
+    assert machine.stalls.limit(1000) == pytest.approx(usual, rel=0.02)
 
 
 def test_one_slow_step_is_soon_forgotten():
@@ -121,15 +121,45 @@ def test_one_slow_step_is_soon_forgotten():
     assert after[-1] == pytest.approx(usual, rel=0.05)
 
 
+def test_one_slow_decode_step_says_nothing_of_the_others():
+    machine = Machine(0.1, 0.08, lambda n: 1e-4 * n)
+    for _ in range(9):
+        machine.step()
+    machine.now += 0.3
+    machine.step()
+    gaps = [machine.step(10**6)[1] for _ in range(60)]
+    assert max(gaps[10:]) == pytest.approx(MIN_STEPS * 0.08, rel=0.02)
+
+
+def test_a_new_batch_has_room_behind_a_short_prompt_and_none_behind_a_long_one():
+    machine = Machine(0.1, 0.02, lambda n: 1e-4 * n)
+    assert machine.stalls.has_room(1000, 1000)  # nothing is known yet
+    for _ in range(30):
+        machine.step(10**6)
+    assert not machine.stalls.has_room(1000, 1000)
+    machine.stalls.launched(1000)
+    assert machine.stalls.has_room(1000, 1000)  # nothing was read
+    machine.stalls.read(300)
+    assert machine.stalls.has_room(1000, 1000)
+
+
+def test_what_new_batches_read_is_reckoned_with():
+    machine = Machine(0.1, 0.02, lambda n: 1e-4 * n)
+    for _ in range(30):
+        machine.step(10**6)
+    assert machine.stalls.limit(1000) == pytest.approx(800, rel=0.02)
+    assert machine.stalls.limit(2000) == pytest.approx(600, rel=0.02)
+
+
 def test_time_without_streams_is_not_learned_from():
     machine = Machine(0.1, 0.02, lambda n: 1e-4 * n)
     for _ in range(20):
         machine.step(10**6)
-    usual = machine.stalls.limit()
+    usual = machine.stalls.limit(1000)
     machine.stalls.rested()
     machine.now += 60
     machine.step(10**6)
-    assert machine.stalls.limit() == usual
+    assert machine.stalls.limit(1000) == usual
 
 
 @pytest.mark.parametrize(("crowding", "factor"), [(0.1, 1), (1, 1), (3, 3), (1000, MAX_CROWDING)])
@@ -139,17 +169,17 @@ def test_where_more_prompts_are_read_than_streams_run_those_wait_longer(crowding
         machine.step()
     for _ in range(20):
         machine.step(10**6)
-    usual = machine.stalls.limit()
+    usual = machine.stalls.limit(1000)
     assert usual is not None
     assert usual == pytest.approx(800, rel=0.05)
     expected = (0.1 * factor - 0.02) / 1e-4
-    assert machine.stalls.limit(crowding) == pytest.approx(min(expected, 2 * usual), rel=0.05)
+    assert machine.stalls.limit(1000, crowding) == pytest.approx(min(expected, 2 * usual), rel=0.05)
     for _ in range(5):
         machine.stalls.read(10**5)  # what was read with more waiting
         machine.stalls.launched(1000)
         machine.now += 10.02
         machine.stalls.settled()
-    assert machine.stalls.limit(crowding) == pytest.approx(expected, rel=0.05)
+    assert machine.stalls.limit(1000, crowding) == pytest.approx(expected, rel=0.05)
 
 
 def test_without_a_target_there_is_no_limit():

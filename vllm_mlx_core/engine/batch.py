@@ -35,6 +35,8 @@ class Batch:
         self._token_bytes = 0
         self._tokens: mx.array | None = None
         self.sequences: list[Sequence] = []
+        self.is_new = True
+        """Whether it has neither run nor waited for others."""
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -97,6 +99,7 @@ class Batch:
         Raises whatever the model does, and ValueError if it returns logits of a wrong shape.
         """
         assert self._tokens is not None
+        self.is_new = False
         logits = self._generator.forward(self._tokens[:, None], self._layers)
         expected = (len(self.sequences), 1, self._generator.vocab_size)
         if logits.shape != expected:

@@ -264,7 +264,7 @@ class EngineCore:
             for sequence in done:
                 if sequence.is_leaving and not sequence.in_flight:
                     self._pause(sequence)
-            if not batch.sequences:
+            if not batch.sequences or self._waits(batch):
                 continue
             try:
                 sampled = batch.launch()
@@ -272,6 +272,14 @@ class EngineCore:
                 self._recover(batch)
             else:
                 self._launched.append(_Launched(batch, list(batch.sequences), sampled))
+
+    def _waits(self, batch: Batch) -> bool:
+        """Return whether a new batch waits for a step, so that none waits for a prompt and its step. Mutates."""
+        if not self._launched or not batch.is_new:
+            return False
+        batch.is_new = False
+        streams = sum(launched.batch.step_bytes for launched in self._launched)
+        return not self._stalls.has_room(streams, batch.step_bytes, self._scheduler.crowding)
 
     def _settle(self, launched: _Launched) -> None:
         """Read a step's tokens, tell what they mean, and let finished sequences go."""
@@ -364,7 +372,7 @@ class EngineCore:
         """Read the prompts that the plan has room for, and let those that are read join a batch."""
         self._sharing.review(self._scheduler.running)
         plan = self._scheduler.plan(
-            stall_limit=self._stalls.limit(self._scheduler.crowding),
+            stall_limit=self._stalls.limit(sum(batch.step_bytes for batch in self._batches), self._scheduler.crowding),
             memory_limit=None if self._memory is None else self._memory.chunk(self._scheduler.running),
         )
         self._join_ready(plan.ready)

@@ -13,10 +13,11 @@ class KVRows(Rows):
     """Keys and values of several sequences."""
 
     @classmethod
-    def of(cls, caches: Sequence[KVCache]) -> KVRows:
-        """Return the rows of several sequences. Does not mutate."""
+    def of(cls, caches: Sequence[KVCache], place: float = 0.0) -> KVRows:
+        """Return the rows of several sequences in the layer at this place (``fill``). Does not mutate."""
         rows = cls([c.offset for c in caches])
-        rows.fill([None if c.empty() else (cut((c.keys,), c.offset), cut((c.values,), c.offset)) for c in caches])
+        held = [None if c.empty() else (cut((c.keys,), c.offset), cut((c.values,), c.offset)) for c in caches]
+        rows.fill(held, place)
         return rows
 
     def extract(self, row: int) -> KVCache:

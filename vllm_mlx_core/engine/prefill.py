@@ -20,7 +20,8 @@ def read_chunk(generator: Generator, chunk: Chunk) -> states.Layers:
         sequence.layers = generator.make_cache()
     start = sequence.num_computed
     tokens = sequence.tokens[start : start + length]
-    generator.forward(mx.array([tokens], dtype=mx.int32), sequence.layers)
+    with states.staggered(sequence.layers, length):
+        generator.forward(mx.array([tokens], dtype=mx.int32), sequence.layers)
     mx.async_eval(states.arrays(sequence.layers))
     sequence.num_computed += length
     return sequence.layers

@@ -24,10 +24,10 @@ class QuantizedRow(QuantizedKVCache):  # type: ignore[misc]
         return sum(array.nbytes for array in (*(self.keys or ()), *(self.values or ())))
 
     @classmethod
-    def merge(cls, caches: Sequence[QuantizedRow]) -> QuantizedRows:
-        """Return the rows of several sequences. Does not mutate."""
+    def merge(cls, caches: Sequence[QuantizedRow], place: float = 0.0) -> QuantizedRows:
+        """Return the rows of several sequences in the layer at this place (``fill``). Does not mutate."""
         rows = QuantizedRows([c.offset for c in caches], caches[0].group_size, caches[0].bits)
-        rows.fill([None if c.empty() else (cut(c.keys, c.offset), cut(c.values, c.offset)) for c in caches])
+        rows.fill([None if c.empty() else (cut(c.keys, c.offset), cut(c.values, c.offset)) for c in caches], place)
         return rows
 
 

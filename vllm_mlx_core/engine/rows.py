@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import mlx.core as mx
 
 STEP = 256
-"""Buffers grow by so many slots."""
+"""Buffers grow by so many slots and copy all that they hold, which is why layers do so at different lengths."""
 
 Arrays: TypeAlias = tuple[mx.array, ...]
 """Keys or values [rows, heads, slots, width]: one array, or the quantised values, scales and biases of one."""
@@ -33,6 +33,7 @@ class Rows:
         self._keys: Arrays | None = None
         self._values: Arrays | None = None
         self._wanted_rows = 0
+        self._place = 0.0
         self._padding: list[int] | None = None
 
     def __len__(self) -> int:
@@ -130,8 +131,12 @@ class Rows:
         """Say that there will be so many rows soon: the buffers get room for them when they grow. Mutates."""
         self._wanted_rows = rows
 
-    def fill(self, rows: Sequence[tuple[Arrays, Arrays] | None]) -> None:
-        """Take what each row holds; None is an empty one. Mutates; not what it is given."""
+    def fill(self, rows: Sequence[tuple[Arrays, Arrays] | None], place: float) -> None:
+        """Take what each row holds; None is an empty one. Mutates; not what it is given.
+
+        ``place`` is where the layer stands among all: from 0, the first, to below 1.
+        """
+        self._place = place
         form = next((row for row in rows if row is not None), None)
         if form is None:
             return
@@ -214,7 +219,7 @@ class Rows:
 
     def _slots_with_room(self) -> int:
         """Return how many slots the buffers have when they grow or shrink: for one token more at least."""
-        return self.slots_for(-(-(self.size() + 1) // STEP) * STEP)
+        return self.slots_for(room_for(self.size() + 1, self._place))
 
     def _used(self, arrays: Arrays) -> Arrays:
         """Return what the rows hold, without the room for more: views."""
@@ -237,6 +242,12 @@ class Rows:
             for buffer, array in zip(buffers or (), new, strict=True):
                 slots = min(buffer.shape[2], array.shape[2])
                 buffer[row : row + array.shape[0], :, :slots] = array[:, :, :slots]
+
+
+def room_for(length: int, place: float) -> int:
+    """Return how many slots buffers get that are to hold ``length``, in the layer at this place (from 0 to below 1)."""
+    first = int(place * STEP)
+    return first - (first - length) // STEP * STEP
 
 
 def cut(arrays: Arrays, slots: int) -> Arrays:

@@ -2,7 +2,8 @@
 
 What a prompt's tokens cost is learned from steps that were measured: the time between two settled steps, less what a
 decode step takes without a prompt. That is in proportion to the bytes that it reads, weights and states, so that it is
-known as well when streams come and go while prompts are read all the time. Work is enqueued in order and never waited
+known as well when streams come and go while prompts are read all the time; it is the median of the latest such steps,
+as it may have to do for long, and one slow step says nothing. Work is enqueued in order and never waited
 for at once, so the time of a chunk shows when the decode step behind it settles, and that is where it is counted. The
 cost is one rate, seconds a token, of which the latest chunks have the most say: it follows the growing context, and the
 fixed part of a forward is in it for chunks of the size that it leads to. A chunk is at most twice the one before it, so
@@ -18,6 +19,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from statistics import median
 
 MIN_TOKENS = 8
 """A step may always read so many: prompts must get on, and smaller chunks cost more than they spare.
@@ -27,7 +29,9 @@ And no more, but for crowding, before anything was measured.
 MIN_STEPS = 2.5
 MAX_CROWDING = 8.0
 MEMORY = 0.5
-"""What an observation is still worth when the next one has been made."""
+"""What an observation of a chunk is still worth when the next one has been made."""
+DECODE_STEPS = 9
+"""Of so many decode steps without a prompt, the latest, the median is what they cost."""
 
 
 class StallBudget:
@@ -45,32 +49,41 @@ class StallBudget:
         self._ahead: deque[tuple[int | None, int]] = deque()
         self._has_joined = False
         self._settled_at: float | None = None
-        self._byte_s = 0.0
-        self._decode_bytes = 0
+        self._bytes_s: deque[float] = deque(maxlen=DECODE_STEPS)
         self._seconds = 0.0
         self._tokens = 0.0
         self._latest = 0
 
-    def limit(self, crowding: float = 1.0) -> int | None:
+    def limit(self, num_bytes: int, crowding: float = 1.0) -> int | None:
         """Return the most tokens that the next step may read if somebody decodes; None: as many as it likes.
 
-        ``crowding`` is how many prompts are read for each stream that runs. It is 0 until a decode step was measured,
-        which takes two steps of the engine's life. Does not mutate.
+        ``num_bytes`` is what the decode steps behind them will read, ``crowding`` how many prompts are read for each
+        stream that runs. It is 0 until a decode step was measured, which takes two steps of the engine's life. Does not
+        mutate.
         """
         if self._target_s <= 0:
             return None
-        if not self._byte_s:
+        if not self._bytes_s:
             return 0
-        crowding = min(max(crowding, 1.0), MAX_CROWDING)
+        crowding = _bounded(crowding)
         least = int(MIN_TOKENS * crowding)
         if not self._tokens:
             return least
-        decode_s = self._byte_s * self._decode_bytes
-        room_s = max(self._target_s, MIN_STEPS * decode_s) * crowding - decode_s
+        room_s = self._wait_s(num_bytes, crowding) - self._decode_s(num_bytes)
         most = 2 * max(self._latest, least)
         if self._seconds * most <= room_s * self._tokens:
             return most
         return max(MIN_TOKENS, int(room_s * self._tokens / self._seconds))
+
+    def has_room(self, num_bytes: int, more_bytes: int, crowding: float = 1.0) -> bool:
+        """Return whether a decode step that reads ``more_bytes`` fits behind what was read and one of ``num_bytes``.
+
+        It does if nothing was read since the last launch. Does not mutate.
+        """
+        if self._target_s <= 0 or not (self._read and self._bytes_s and self._tokens):
+            return True
+        seconds = self._read * self._seconds / self._tokens + self._decode_s(num_bytes + more_bytes)
+        return seconds <= self._wait_s(num_bytes, _bounded(crowding))
 
     def read(self, num_tokens: int) -> None:
         """Note that so many tokens of prompts were enqueued, padding included. Mutates."""
@@ -84,7 +97,7 @@ class StallBudget:
         """Note that a decode step, which reads so many bytes, was enqueued behind what has been read. Mutates."""
         self._ahead.append((None if self._has_joined else self._read, num_bytes))
         self._latest = self._read or self._latest
-        self._read, self._has_joined, self._decode_bytes = 0, False, num_bytes
+        self._read, self._has_joined = 0, False
 
     def settled(self) -> None:
         """Note that the tokens of the oldest launched step are there, and learn from when. Mutates."""
@@ -97,10 +110,21 @@ class StallBudget:
         """Note that a step had no tokens to wait for: how long it took says nothing. Mutates."""
         self._settled_at = None
 
+    def _decode_s(self, num_bytes: int) -> float:
+        """Return how long decode steps that read so many bytes take."""
+        return median(self._bytes_s) * num_bytes
+
+    def _wait_s(self, num_bytes: int, crowding: float) -> float:
+        """Return how long a stream may wait whose decode steps read so many bytes."""
+        return max(self._target_s, MIN_STEPS * self._decode_s(num_bytes)) * crowding
+
     def _learn(self, seconds: float, num_tokens: int, num_bytes: int) -> None:
-        if num_tokens:
-            self._seconds = MEMORY * self._seconds + max(0.0, seconds - self._byte_s * num_bytes)
+        if not num_tokens:
+            self._bytes_s.append(seconds / num_bytes)
+        elif self._bytes_s:
+            self._seconds = MEMORY * self._seconds + max(0.0, seconds - self._decode_s(num_bytes))
             self._tokens = MEMORY * self._tokens + num_tokens
-        else:
-            byte_s = seconds / num_bytes
-            self._byte_s += (1 - MEMORY) * (byte_s - self._byte_s) if self._byte_s else byte_s
+
+
+def _bounded(crowding: float) -> float:
+    return min(max(crowding, 1.0), MAX_CROWDING)

@@ -12,6 +12,7 @@ from vllm_mlx_core.api import Generator
 
 from . import device, states
 from .captured import room_for
+from .rows import STEP
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +20,6 @@ CHUNK = 32
 """Tokens that a counted forward reads; one of them reads twice as many."""
 CONTEXTS = (128, 192, 256)
 """Tokens that have been read when each of the three is done. Caches have room for all from the beginning."""
-STEP = 256
-"""mlx-lm's caches make room for so many tokens at a time."""
 LAYERS_AT_ONCE = 2
 """Layers whose results may be there together: MLX enqueues further than it computes, and layers differ."""
 
@@ -33,7 +32,7 @@ class _Window(NamedTuple):
 
 
 class StateCost(NamedTuple):
-    """Bytes that a sequence takes. The state is exact but for how its buffers grow; scratch is an estimate.
+    """Bytes that a sequence takes: of the state at most, of scratch an estimate.
 
     ``fixed`` is what recurrent layers keep, ``per_token`` what all other layers without a window do. While a prompt is
     read, each token of the chunk takes ``scratch_per_token`` for a moment, ``scratch_per_pair`` for each token that it
@@ -49,8 +48,8 @@ class StateCost(NamedTuple):
     scratch_per_chunk_pair: float
 
     def state(self, num_tokens: int) -> int:
-        """Return the bytes of one row of a state with room for ``num_tokens``."""
-        room = max(-(-num_tokens // STEP) * STEP, room_for(num_tokens))
+        """Return the bytes of one row of a state of ``num_tokens``, whatever room its buffers have for more."""
+        room = max(num_tokens + STEP, room_for(num_tokens))
         windows = sum(min(room, window.size) * window.per_token for window in self.windows)
         return self.fixed + room * self.per_token + windows
 

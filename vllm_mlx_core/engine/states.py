@@ -8,7 +8,8 @@ Engine thread only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
@@ -17,7 +18,8 @@ from mlx_lm.models.cache import CacheList, KVCache
 
 from .kv_rows import KVRows
 from .quantized_rows import QuantizedRow, QuantizedRows
-from .rows import Rows
+from .rows import Rows, room_for
+from .window_rows import WindowRow
 
 Layers = list[Any]
 
@@ -35,7 +37,7 @@ def merge(rows: Sequence[Layers]) -> Layers:
 
     Layers that are still empty are fine (a one-token prompt has read nothing yet).
     """
-    merged = [_merged(list(layer)) for layer in zip(*rows, strict=True)]
+    merged = [_merged(list(layer), n / len(rows[0])) for n, layer in enumerate(zip(*rows, strict=True))]
     for layer in merged:
         layer.finalize()  # a merge of empty recurrent states leaves padding marks behind
     return merged
@@ -47,6 +49,22 @@ def reserve(batch: Layers, rows: int) -> None:
         for cache in members(layer):
             if isinstance(cache, Rows):
                 cache.reserve(rows)
+
+
+@contextmanager
+def staggered(layers: Layers, tokens: int) -> Iterator[None]:
+    """Let the plain KV of a solo state that reads so many tokens meanwhile not grow in all layers at once. Mutates."""
+    growing = []
+    for number, layer in enumerate(layers):
+        for cache in members(layer):
+            if type(cache) in (KVCache, QuantizedRow):
+                cache.step = room_for(cache.offset + tokens, number / len(layers)) - cache.offset
+                growing.append(cache)
+    try:
+        yield
+    finally:
+        for cache in growing:
+            del cache.step
 
 
 def extend(batch: Layers, other: Layers, *, rows: int, more_rows: int) -> None:
@@ -145,11 +163,17 @@ def members(layer: Any) -> Sequence[Any]:
     return getattr(layer, "caches", (layer,))
 
 
-def _merged(layer: list[Any]) -> Any:
-    """Return the rows of a layer's caches: this engine's own of plain ones, else what mlx-lm makes of them."""
-    if isinstance(layer[0], CacheList):
-        return CacheList(*(_merged(list(column)) for column in zip(*(each.caches for each in layer), strict=True)))
-    return KVRows.of(layer) if type(layer[0]) is KVCache else layer[0].merge(layer)
+def _merged(layer: list[Any], place: float) -> Any:
+    """Return the rows of a layer's caches: this engine's own where it has some, else what mlx-lm makes of them."""
+    first = layer[0]
+    if isinstance(first, CacheList):
+        columns = zip(*(each.caches for each in layer), strict=True)
+        return CacheList(*(_merged(list(column), place) for column in columns))
+    if type(first) is KVCache:
+        return KVRows.of(layer, place)
+    if isinstance(first, QuantizedRow | WindowRow):
+        return first.merge(layer, place)
+    return first.merge(layer)
 
 
 def _mergeable(cache: Any) -> bool:

@@ -39,10 +39,10 @@ class WindowRow(RotatingKVCache):  # type: ignore[misc]
         return mask if not window_size else mask & (held > queries - window_size)
 
     @classmethod
-    def merge(cls, caches: Sequence[WindowRow]) -> WindowRows:
-        """Return the rows of several sequences. Does not mutate."""
+    def merge(cls, caches: Sequence[WindowRow], place: float = 0.0) -> WindowRows:
+        """Return the rows of several sequences in the layer at this place (``fill``). Does not mutate."""
         rows = WindowRows([c.offset for c in caches], caches[0].max_size, caches[0].keep)
-        rows.fill([None if c.empty() else (c.in_slots(c.keys), c.in_slots(c.values)) for c in caches])
+        rows.fill([None if c.empty() else (c.in_slots(c.keys), c.in_slots(c.values)) for c in caches], place)
         return rows
 
     def in_slots(self, array: mx.array) -> Arrays:
