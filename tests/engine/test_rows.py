@@ -77,7 +77,7 @@ def test_buffers_hold_still_while_rows_come_and_go(generator):
 
 def growing(layers: states.Layers, before: list[int]) -> int:
     """Return how many layers have other buffers now, and note how long they are."""
-    now = [layer.keys.shape[2] for layer in layers]
+    now: list[int] = [layer.keys.shape[2] for layer in layers]
     changed = sum(a != b for a, b in zip(now, before, strict=True))
     before[:] = now
     return changed

@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
 CLEAR_EVERY_STEPS = 512
+FREE_HEAP_EVERY_S = 1.0
+"""So often at most, and only when there is nothing to do."""
 MEMORY_CHECK_STEPS = NEXT_TOKENS // 2
 """Those that run have room for more tokens than they get between two checks; who lacks it is looked at every step."""
 
@@ -133,6 +135,7 @@ class EngineCore:
         self._steps = 0
         self._said_busy = False
         self._lacks_memory = False
+        self._frees_heap_at = 0.0
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -184,7 +187,10 @@ class EngineCore:
         return self._arrivals.timeout_s
 
     def rest(self) -> None:
-        """Say that there is nothing to do, and verify that nothing is left behind. Logs what is wrong and mends it."""
+        """Say that there is nothing to do, and verify that nothing is left behind. Logs what is wrong and mends it.
+
+        Gives memory back to the system.
+        """
         if self._said_busy:  # what ran last was aborted, so that no step could say so
             self._flush(time.perf_counter())
         if self._batches:
@@ -192,6 +198,9 @@ class EngineCore:
             self._batches.clear()
         self._scores.clear()  # of sequences that were aborted
         self._prefixes.check()
+        if time.monotonic() >= self._frees_heap_at:
+            device.free_heap()
+            self._frees_heap_at = time.monotonic() + FREE_HEAP_EVERY_S
 
     def fail_all(self, message: str) -> None:
         """End every sequence with an error and say so. Mutates."""
