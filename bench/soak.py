@@ -35,6 +35,8 @@ BEGINNINGS = 200
 CLOSED = 0.1
 """The share of streams that are closed."""
 REST_TIMEOUT_S = 60
+TIDY_S = 1.5
+"""An idle server gives memory back to the system after a moment."""
 METRICS = {
     "active_mb": "vllm_mlx:active_memory_bytes",
     "cache_mb": "vllm_mlx:prefix_cache_bytes",
@@ -135,6 +137,7 @@ def at_rest(server: Running) -> dict[str, Any]:
         if time.monotonic() > deadline:
             raise SystemExit("requests still run that nobody waits for")
         time.sleep(0.1)
+    time.sleep(TIDY_S)
     resident = subprocess.run(["ps", "-o", "rss=", "-p", str(server.pid)], capture_output=True, text=True, check=True)
     metrics = fetch(server.port, "/metrics")
     held: dict[str, Any] = {"rss_mb": int(resident.stdout) / 1024}

@@ -139,10 +139,10 @@ def test_an_aborted_request_leaves_nothing_behind(server):
     assert not server.core.has_work
     server.cache.fetches[0].future.set_result(None)
     server.run()
+    assert server.core.timeout_s is None
     server.core.rest()
     assert server.admitted() == []
     assert server.results[-1].waiting == 0
-    assert server.core.timeout_s is None
 
 
 def test_the_end_of_the_engine_ends_those_that_wait(server):

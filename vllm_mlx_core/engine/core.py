@@ -55,13 +55,12 @@ from .sequence import Sequence, Stage
 from .shared_reading import SharedReading
 from .stall_budget import StallBudget
 from .state_codec import codec_of
+from .tidying import Tidying
 
 log = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
 CLEAR_EVERY_STEPS = 512
-FREE_HEAP_EVERY_S = 1.0
-"""So often at most, and only when there is nothing to do."""
 MEMORY_CHECK_STEPS = NEXT_TOKENS // 2
 """Those that run have room for more tokens than they get between two checks; who lacks it is looked at every step."""
 
@@ -135,7 +134,7 @@ class EngineCore:
         self._steps = 0
         self._said_busy = False
         self._lacks_memory = False
-        self._frees_heap_at = 0.0
+        self._tidying = Tidying()
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -183,13 +182,13 @@ class EngineCore:
 
     @property
     def timeout_s(self) -> float | None:
-        """In how many seconds there will be work even if nothing happens; None: never."""
-        return self._arrivals.timeout_s
+        """In how many seconds there will be something to do even if nothing happens; None: never."""
+        return min((s for s in (self._arrivals.timeout_s, self._tidying.timeout_s) if s is not None), default=None)
 
     def rest(self) -> None:
         """Say that there is nothing to do, and verify that nothing is left behind. Logs what is wrong and mends it.
 
-        Gives memory back to the system.
+        To be called again after ``timeout_s``, if there is still nothing to do then.
         """
         if self._said_busy:  # what ran last was aborted, so that no step could say so
             self._flush(time.perf_counter())
@@ -198,9 +197,7 @@ class EngineCore:
             self._batches.clear()
         self._scores.clear()  # of sequences that were aborted
         self._prefixes.check()
-        if time.monotonic() >= self._frees_heap_at:
-            device.free_heap()
-            self._frees_heap_at = time.monotonic() + FREE_HEAP_EVERY_S
+        self._tidying.rested()
 
     def fail_all(self, message: str) -> None:
         """End every sequence with an error and say so. Mutates."""
@@ -217,6 +214,7 @@ class EngineCore:
     def step(self) -> None:
         """Run one step. Mutates; waits for the previous step's tokens. Raises only if the engine itself is broken."""
         started = time.perf_counter()
+        self._tidying.worked()
         for sequence, fetch in self._arrivals.take():
             self._prefixes.receive(fetch)
             self._scheduler.enqueue(sequence)

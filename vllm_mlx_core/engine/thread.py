@@ -213,7 +213,8 @@ class EngineThread:
             try:
                 command = self._inbox.get(block=not core.has_work, timeout=core.timeout_s)
             except queue.Empty:
-                core.step()
+                if core.has_work:
+                    core.step()
             else:
                 if command is None:
                     continue
